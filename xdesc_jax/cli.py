@@ -1,0 +1,81 @@
+"""The `xdesc` command: one sub-command per stage.
+
+In: command-line words. Out: the stage's exit status. A stage is a function of paths and settings; its
+signature is its command line, its docstring the help. Each is imported only when called, so that
+`xdesc translate` runs on the base install.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+# words -> (module:function, the extra it needs, one line of help)
+STAGES: dict[tuple[str, ...], tuple[str, str, str]] = {
+    ("extract",): ("xdesc_jax.features.extract:extract", "features,colmap", "photos -> feature files"),
+    ("records",): ("xdesc_jax.data.records:records", "train,features,colmap", "photos or feature files -> training records"),
+    ("train",): ("xdesc_jax.train.run:train", "train", "records -> run directory"),
+    ("export",): ("xdesc_jax.export:export", "train", "run directory -> one model file"),
+    ("translate",): ("xdesc_jax.translate:translate", "", "descriptors -> another type, or the joint space"),
+    ("match",): ("xdesc_jax.match:match", "", "feature files -> match files"),
+    ("evaluate", "homography"): (
+        "xdesc_jax.evaluate.command:homography", "features,colmap,report", "matching on planar scenes with known homographies",
+    ),
+}  # fmt: skip
+
+
+def usage() -> str:
+    """The list of stages."""
+    width = max(len(" ".join(words)) for words in STAGES)
+    lines = [f"  {' '.join(words):<{width}}  {text}" for words, (_, _, text) in STAGES.items()]
+    return "usage: xdesc STAGE ...\n\n" + "\n".join(lines) + "\n\n`xdesc STAGE --help` lists a stage's settings."
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs one stage; returns 0, or 2 behind one line that says what was wrong."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0
+    if arguments[0] == "--version":
+        from xdesc_jax import __version__
+
+        print(f"xdesc {__version__}")
+        return 0
+    for length in (2, 1):
+        words = tuple(arguments[:length])
+        if words in STAGES:
+            return _run(words, arguments[length:])
+    print(f"error: unknown stage {' '.join(arguments[:2])!r}\n\n{usage()}", file=sys.stderr)
+    return 2
+
+
+def _run(words: tuple[str, ...], arguments: list[str]) -> int:
+    target, extra, _ = STAGES[words]
+    module, function = target.split(":")
+    try:
+        stage = getattr(importlib.import_module(module), function)
+        import tyro
+
+        tyro.cli(stage, prog=f"xdesc {' '.join(words)}", args=arguments, config=(tyro.conf.PositionalRequiredArgs,))
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("xdesc_jax"):
+            raise
+        hint = f"; install it with: pip install 'xdesc-jax[{extra}]'" if extra else ""
+        print(f"error: xdesc {' '.join(words)} needs the package {error.name!r}{hint}", file=sys.stderr)
+        return 2
+    except (ValueError, OSError, KeyError, FloatingPointError) as error:
+        if os.environ.get("XDESC_DEBUG"):
+            raise
+        text = error.args[0] if isinstance(error, KeyError) and error.args else error
+        print(f"error: {text}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted; finished work is kept", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,281 @@
+"""What a descriptor is: names, widths, forms, and the registry of those the package knows.
+
+In: descriptor arrays as files and libraries hold them. Out: their canonical form, which every other
+module works with: unit-length (or plain) float32 [N, D], or bool [N, bits]. Imports numpy alone.
+
+A name carries its implementation and never changes meaning: two descriptors of the same family from
+different code (`sift`, `colmap-sift`, `opencv-sift`) are different descriptors.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+
+EMBEDDING_PREFIX = "embedding:"
+UNIT_TOLERANCE = 0.02  # float16 storage and rounding keep norms well inside 2 %
+# A 0..255 form saturates peaked descriptors, which shortens them.
+STORED_NORM_RANGE = (0.5, 1.05)
+
+
+@dataclasses.dataclass(frozen=True)
+class DescriptorSpec:
+    """One type of local descriptor.
+
+    Attributes:
+        name: identifies algorithm and implementation; lower case, no '/' or blank.
+        width: number of values, or of bits for binary descriptors.
+        kind: 'real' (compared by L2 distance) or 'binary' (compared by Hamming distance).
+        normalized: whether the canonical form has unit L2 length; False for binary descriptors.
+        storage_dtype: dtype on disk; binary descriptors are always packed uint8.
+        storage_scale: stored value = rint(canonical value * storage_scale), clipped to 0..255, where the
+            scale is not 1 (512 for SIFT as COLMAP and OpenCV keep it).
+        hidden: default hidden widths of its encoder and decoder.
+        output: activation behind the decoder's last layer: 'none', 'relu' or 'sigmoid'.
+    """
+
+    name: str
+    width: int
+    kind: Literal["real", "binary"] = "real"
+    normalized: bool = True
+    storage_dtype: Literal["float32", "uint8"] = "float32"
+    storage_scale: float = 1.0
+    hidden: tuple[int, ...] = (256, 256)
+    output: Literal["none", "relu", "sigmoid"] = "none"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "hidden", tuple(int(h) for h in self.hidden))
+        if not self.name or any(c in "/ \t\n" for c in self.name):
+            raise ValueError(f"descriptor name {self.name!r}: must be non-empty, without '/' or blanks")
+        if self.width < 1:
+            raise ValueError(f"descriptor {self.name!r}: width is {self.width}, expected at least 1")
+        if self.kind not in ("real", "binary"):
+            raise ValueError(f"descriptor {self.name!r}: kind is {self.kind!r}, expected 'real' or 'binary'")
+        if self.binary and (self.normalized or self.output != "sigmoid"):
+            raise ValueError(
+                f"descriptor {self.name!r}: a binary one has normalized=False and output='sigmoid', "
+                f"found {self.normalized} and {self.output!r}"
+            )
+
+    @property
+    def binary(self) -> bool:
+        return self.kind == "binary"
+
+    @property
+    def stored_width(self) -> int:
+        """Columns of the stored form: bytes for binary descriptors, `width` otherwise."""
+        return (self.width + 7) // 8 if self.binary else self.width
+
+    @property
+    def stored_dtype(self) -> np.dtype:
+        return np.dtype(np.uint8 if self.binary else self.storage_dtype)
+
+    @property
+    def is_embedding(self) -> bool:
+        return self.name.startswith(EMBEDDING_PREFIX)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**dataclasses.asdict(self), "hidden": list(self.hidden)}
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> DescriptorSpec:
+        known = {f.name for f in dataclasses.fields(cls)}
+        if unknown := sorted(set(fields) - known):
+            raise ValueError(f"descriptor spec {fields.get('name')!r} has unknown fields {unknown}")
+        return cls(**fields)
+
+
+def embedding_spec(space_id: str, width: int) -> DescriptorSpec:
+    """The spec of embeddings in the joint space `space_id`; two spaces never compare."""
+    return DescriptorSpec(EMBEDDING_PREFIX + space_id, width)
+
+
+def binary_spec(name: str, bits: int, hidden: tuple[int, ...] = (1024, 1024)) -> DescriptorSpec:
+    """Spec of a binary descriptor of `bits` bits."""
+    return DescriptorSpec(name, bits, "binary", normalized=False, hidden=hidden, output="sigmoid")
+
+
+# --- Forms -----------------------------------------------------------------------------------------------
+
+
+def pack_bits(bits: np.ndarray) -> np.ndarray:
+    """bool [N, bits] -> uint8 [N, ceil(bits/8)], bit k of a row in byte k // 8 at position k % 8."""
+    if bits.dtype != np.bool_:
+        raise ValueError(f"bits have dtype {bits.dtype}, expected bool")
+    return np.packbits(bits, axis=-1, bitorder="little")
+
+
+def unpack_bits(packed: np.ndarray, bits: int) -> np.ndarray:
+    """uint8 [N, ceil(bits/8)] -> bool [N, bits]; the inverse of `pack_bits`."""
+    if packed.dtype != np.uint8:
+        raise ValueError(f"packed bits have dtype {packed.dtype}, expected uint8")
+    return np.unpackbits(packed, axis=-1, count=bits, bitorder="little").astype(bool)
+
+
+def unit_rows(x: np.ndarray) -> np.ndarray:
+    """Rows scaled to unit L2 length, float32 [N, D]; zero rows stay zero."""
+    x = np.asarray(x, np.float32)
+    norms = np.sqrt(np.einsum("nd,nd->n", x, x, dtype=np.float32))
+    return x / np.where(norms > 0, norms, 1)[:, None]
+
+
+def canonical(x: np.ndarray, spec: DescriptorSpec, *, packed: bool = False, where: str = "") -> np.ndarray:
+    """Brings descriptors from their stored or canonical form to the canonical one.
+
+    Args:
+        x: [N, D] in the stored form (uint8, or floats of 0..255 where the spec has a scale) or the
+            canonical one (unit float, or bool [N, bits]); packed uint8 [N, ceil(bits/8)] with `packed`.
+        spec: what the rows are.
+        packed: binary rows are packed, little-endian bits.
+        where: file or image, for error messages.
+
+    Returns:
+        float32 [N, D], unit rows where the spec is normalized, or bool [N, bits]. Zero rows stay zero.
+
+    Raises:
+        ValueError: wrong rank, width, dtype or norm, or a value that is not finite.
+    """
+    x = np.asarray(x)
+    at = f"{where}: " if where else ""
+    width = spec.stored_width if packed else spec.width
+    if x.ndim != 2 or x.shape[1] != width:
+        raise ValueError(f"{at}descriptors have shape {x.shape}, but {spec.name!r} expects [N, {width}]")
+    if spec.binary:
+        expected = np.dtype(np.uint8 if packed else np.bool_)
+        if x.dtype != expected:
+            hint = "" if packed else " (packed bits need packed=True)"
+            raise ValueError(f"{at}dtype is {x.dtype}, but {spec.name!r} expects {expected}{hint}")
+        return unpack_bits(x, spec.width) if packed else x
+    if packed:
+        raise ValueError(f"{at}packed=True is for binary descriptors; {spec.name!r} is real-valued")
+    if x.dtype == np.uint8:
+        if spec.storage_scale == 1:
+            raise ValueError(f"{at}dtype is uint8, but {spec.name!r} expects floats")
+        return unit_rows(x) if spec.normalized else x.astype(np.float32) / np.float32(spec.storage_scale)
+    if not np.issubdtype(x.dtype, np.floating):
+        raise ValueError(f"{at}dtype is {x.dtype}, but {spec.name!r} expects {_forms(spec)}")
+    x = x.astype(np.float32, copy=False)
+    if not np.isfinite(x).all():
+        row = int(np.flatnonzero(~np.isfinite(x).all(axis=1))[0])
+        raise ValueError(f"{at}row {row} of {spec.name!r} holds a value that is not finite")
+    if not spec.normalized:
+        return x
+    norms = np.sqrt(np.einsum("nd,nd->n", x, x))
+    ok = (np.abs(norms - 1) <= UNIT_TOLERANCE) | (norms == 0)
+    if not ok.all() and spec.storage_scale != 1:
+        low, high = STORED_NORM_RANGE
+        ok = ((norms >= low * spec.storage_scale) & (norms <= high * spec.storage_scale)) | (norms == 0)
+    if not ok.all():
+        row = int(np.flatnonzero(~ok)[0])
+        raise ValueError(f"{at}row {row} has norm {norms[row]:.4g}, but {spec.name!r} expects {_forms(spec)}")
+    return x / np.where(norms > 0, norms, 1)[:, None]
+
+
+def _forms(spec: DescriptorSpec) -> str:
+    unit = "unit-length floats" if spec.normalized else "floats"
+    return unit if spec.storage_scale == 1 else f"{unit}, uint8, or floats of norm {spec.storage_scale:g}"
+
+
+def stored(x: np.ndarray, spec: DescriptorSpec) -> np.ndarray:
+    """Canonical rows -> the form kept on disk: packed bits, 0..255 values, or float32, [N, stored_width]."""
+    if spec.binary:
+        return pack_bits(x)
+    if spec.storage_scale == 1:
+        return np.asarray(x, np.float32)
+    return np.clip(np.rint(x * np.float32(spec.storage_scale)), 0, 255).astype(spec.stored_dtype)
+
+
+def from_stored(x: np.ndarray, spec: DescriptorSpec, where: str = "") -> np.ndarray:
+    """`canonical` for rows read from a store, a database or records, where bits are always packed."""
+    return canonical(x, spec, packed=spec.binary, where=where)
+
+
+# --- Registry --------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A registered descriptor: its spec and how it is computed, if the package can compute it.
+
+    `describe` is a callable or a lazily imported 'module:name'. From 'patch' it maps float32
+    [B, 32, 32] in 0..1 to canonical descriptors [B, D]; with `weighted`, it first takes the parameters that
+    `load` ('module:name') reads from a weight file. From 'photo' it maps (gray uint8 [H, W], keypoints) to
+    (stored descriptors [N, stored_width], valid bool [N]).
+    """
+
+    spec: DescriptorSpec
+    describe: Callable | str | None = None
+    source: Literal["patch", "photo", "detector"] = "patch"
+    load: Callable | str | None = None
+
+    @property
+    def weighted(self) -> bool:
+        return self.load is not None
+
+
+_REGISTRY: dict[str, Entry] = {}
+
+
+def register(
+    spec: DescriptorSpec,
+    describe: Callable | str | None = None,
+    *,
+    source: Literal["patch", "photo", "detector"] = "patch",
+    load: Callable | str | None = None,
+) -> DescriptorSpec:
+    """Makes a descriptor known by name to every stage.
+
+    Args:
+        spec: name, width, kind and forms.
+        describe: computes it (see `Entry`); None where rows come from files alone.
+        source: what `describe` reads: 'patch', 'photo', or 'detector' where it comes with the keypoints.
+        load: reads weights from a path, for descriptors that have them.
+
+    Raises:
+        ValueError: the name is taken by another spec.
+    """
+    known = _REGISTRY.get(spec.name)
+    if known is not None and known.spec != spec:
+        raise ValueError(f"descriptor {spec.name!r} is registered as {known.spec}, refused as {spec}")
+    _REGISTRY[spec.name] = Entry(spec, describe, source, load)
+    return spec
+
+
+def get_entry(name: str) -> Entry:
+    """The registry entry of `name`; an unknown name raises ValueError with near names."""
+    if name not in _REGISTRY:
+        near = difflib.get_close_matches(name, _REGISTRY, n=3, cutoff=0.4)
+        hint = f"; did you mean {', '.join(near)}?" if near else ""
+        raise ValueError(f"unknown descriptor {name!r}{hint} (known: {', '.join(sorted(_REGISTRY))})")
+    return _REGISTRY[name]
+
+
+def get_spec(name: str) -> DescriptorSpec:
+    """The spec registered under `name`; an unknown name raises ValueError with near names."""
+    return get_entry(name).spec
+
+
+def registered() -> list[str]:
+    """Names of all registered descriptors, sorted."""
+    return sorted(_REGISTRY)
+
+
+def _sift(name: str, **storage: Any) -> DescriptorSpec:
+    return DescriptorSpec(name, 128, hidden=(1024, 1024), output="relu", **storage)
+
+
+_F = "xdesc_jax.features."
+register(binary_spec("brief", 512), _F + "brief:describe")
+register(_sift("sift"), _F + "sift:describe")
+register(_sift("sift-kornia05"), _F + "sift:describe_kornia05")
+register(_sift("colmap-sift", storage_dtype="uint8", storage_scale=512.0), source="detector")
+register(_sift("opencv-sift", storage_scale=512.0), _F + "opencv:describe_sift", source="photo")
+for _name in ("hardnet", "hardnet-xdesc"):
+    register(DescriptorSpec(_name, 128), _F + "l2net:describe_hardnet", load=_F + "l2net:load_hardnet")
+for _name in ("sosnet", "sosnet-xdesc"):
+    register(DescriptorSpec(_name, 128), _F + "l2net:describe_sosnet", load=_F + "l2net:load_sosnet")
+register(DescriptorSpec("tfeat", 128, normalized=False), _F + "tfeat:describe", load=_F + "tfeat:load")

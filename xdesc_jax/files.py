@@ -1,0 +1,87 @@
+"""Writing results whole or not at all, and telling finished work from work to redo.
+
+In: an output path and the configuration that makes it. Out: a file that appears under its name only when
+complete, with the configuration's hash beside or inside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+@contextlib.contextmanager
+def atomic(path: Path | str) -> Iterator[Path]:
+    """Yields a temporary path beside `path` (a file or a folder); renamed on success, removed on failure."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    _remove(temporary)
+    try:
+        yield temporary
+        if path.is_dir() and temporary.is_dir():
+            shutil.rmtree(path)
+        os.replace(temporary, path)
+    finally:
+        _remove(temporary)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def write_json(path: Path | str, value: Any) -> Path:
+    """Writes `value` as indented JSON, atomically."""
+    with atomic(path) as temporary:
+        temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=_plain) + "\n")
+    return Path(path)
+
+
+def read_json(path: Path | str) -> Any:
+    """Reads JSON; a missing or cut file raises an error that names it."""
+    try:
+        return json.loads(Path(path).read_text())
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}: not valid JSON ({error})") from error
+
+
+def config_hash(config: Any) -> str:
+    """12 hex digits that identify a configuration (dataclass or JSON-like value)."""
+    text = json.dumps(config, sort_keys=True, default=_plain)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    if isinstance(value, Path):
+        return str(value)
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+def already_done(path: Path, found_hash: str | None, expected_hash: str, overwrite: bool) -> bool:
+    """Whether `path` holds this very result; another configuration's result is refused.
+
+    Raises:
+        FileExistsError: `path` was made with another configuration and `overwrite` is off.
+    """
+    if overwrite or not path.exists():
+        return False
+    if found_hash == expected_hash:
+        return True
+    raise FileExistsError(
+        f"{path} was made with another configuration (hash {found_hash}, now {expected_hash}); "
+        "choose another output or pass --overwrite"
+    )

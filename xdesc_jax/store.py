@@ -1,0 +1,227 @@
+"""Feature files: the only reader and writer of the .h5 format (hloc layout, one file per descriptor).
+
+In: keypoints and descriptors of each photo. Out: `<descriptor>.h5`, which hloc can read: one group per
+photo name with `keypoints` [N, 2] float32 and `descriptors` [D, N], and what hloc ignores: `scales`,
+`oris` or `affine`, `valid`, and file attributes `spec`, `origin`, `version`. Coordinates have their origin
+at the centre of the first pixel. Imports numpy and h5py alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from xdesc_jax.descriptors import DescriptorSpec, get_spec
+from xdesc_jax.files import atomic
+
+VERSION = 1
+ORIGIN = "center"
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageFeatures:
+    """The features of one photo; all arrays have the same N rows.
+
+    Attributes:
+        keypoints: [N, 2] float32, x right and y down in px, origin at the first pixel's centre.
+        descriptors: [N, stored_width] in the stored form of the file's spec; rows not valid are zero.
+        valid: [N] bool; False where no descriptor could be computed.
+        image_size: (width, height) in px.
+        scales: [N] float32, sigma in px (COLMAP's scale, half of OpenCV's size), or None.
+        oris: [N] float32, radians from x towards y, or None.
+        affine: [N, 2, 2] float32 shape instead of scale and orientation, or None.
+    """
+
+    keypoints: np.ndarray
+    descriptors: np.ndarray
+    valid: np.ndarray
+    image_size: tuple[int, int]
+    scales: np.ndarray | None = None
+    oris: np.ndarray | None = None
+    affine: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.keypoints)
+
+
+class FeatureStore:
+    """Reads a feature file; use as a context manager.
+
+    Args:
+        path: the .h5 file, ours or hloc's.
+        spec: what the descriptors are, for files that do not say (hloc's); must agree where they do.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: not an HDF5 file, a newer version, or a spec that is missing or disagrees.
+    """
+
+    def __init__(self, path: Path | str, spec: DescriptorSpec | None = None):
+        self.path = Path(path)
+        if not self.path.exists():
+            raise FileNotFoundError(f"{path}: no such feature file")
+        try:
+            self._file = h5py.File(self.path, "r")
+        except OSError as error:
+            raise ValueError(f"{path}: not a readable HDF5 file, or cut short ({error})") from error
+        try:
+            self.attributes: dict[str, Any] = dict(self._file.attrs)
+            version = int(self.attributes.get("version", VERSION))
+            if version > VERSION:
+                raise ValueError(f"{path}: format version {version}, this package reads up to {VERSION}")
+            origin = self.attributes.get("origin", ORIGIN)
+            if origin != ORIGIN:
+                raise ValueError(f"{path}: keypoint origin is {origin!r}, expected {ORIGIN!r}")
+            self.spec = self._resolve_spec(spec)
+            self.names = _image_names(self._file)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _resolve_spec(self, given: DescriptorSpec | None) -> DescriptorSpec:
+        if "spec_json" in self.attributes:
+            found = DescriptorSpec.from_dict(json.loads(self.attributes["spec_json"]))
+        elif "spec" in self.attributes:
+            found = get_spec(str(self.attributes["spec"]))
+        elif given is not None:
+            return given
+        else:
+            raise ValueError(f"{self.path}: does not say which descriptor it holds; name it")
+        if given is not None and given.name != found.name:
+            raise ValueError(f"{self.path}: holds {found.name!r}, but {given.name!r} was asked for")
+        return found
+
+    def __enter__(self) -> FeatureStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._file and "keypoints" in self._file[name]
+
+    def count(self, name: str) -> int:
+        """Number of keypoints of one photo."""
+        return int(self._group(name)["keypoints"].shape[0])
+
+    def _group(self, name: str) -> h5py.Group:
+        if name not in self:
+            raise KeyError(f"{self.path}: no photo {name!r} (first of {len(self)}: {self.names[:5]})")
+        return self._file[name]
+
+    def read(self, name: str) -> ImageFeatures:
+        """The features of one photo; keypoints become float32 whatever the file holds.
+
+        Raises:
+            KeyError: no such photo.
+            ValueError: arrays disagree in length or width, or the file is damaged.
+        """
+        group = self._group(name)
+        try:
+            keypoints = np.asarray(group["keypoints"], np.float32).reshape(-1, 2)
+            descriptors = np.ascontiguousarray(np.asarray(group["descriptors"]).T)
+            optional = {k: np.asarray(group[k], np.float32) for k in ("scales", "oris", "affine") if k in group}
+            size = tuple(int(v) for v in group["image_size"]) if "image_size" in group else (0, 0)
+            if "valid" in group:
+                valid = np.asarray(group["valid"], bool)
+            else:
+                valid = descriptors.any(axis=1)
+        except (OSError, KeyError) as error:
+            raise ValueError(f"{self.path}: features of {name!r} cannot be read ({error})") from error
+        if descriptors.dtype == np.float16:
+            descriptors = descriptors.astype(np.float32)
+        features = ImageFeatures(keypoints, descriptors, valid, size, **optional)  # type: ignore[arg-type]
+        check(features, self.spec, f"{self.path}: {name!r}")
+        return features
+
+    def __iter__(self) -> Iterator[tuple[str, ImageFeatures]]:
+        for name in self.names:
+            yield name, self.read(name)
+
+
+def _image_names(file: h5py.File) -> list[str]:
+    names: list[str] = []
+
+    def visit(name: str, item: h5py.Group | h5py.Dataset) -> None:
+        if isinstance(item, h5py.Group) and "keypoints" in item:
+            names.append(name)
+
+    file.visititems(visit)
+    return sorted(names)
+
+
+def check(features: ImageFeatures, spec: DescriptorSpec, where: str) -> None:
+    """Raises ValueError where the arrays of one photo disagree with each other or with the spec."""
+    n = len(features.keypoints)
+    if features.descriptors.ndim != 2 or features.descriptors.shape != (n, spec.stored_width):
+        raise ValueError(
+            f"{where}: descriptors have shape {features.descriptors.shape}, "
+            f"expected ({n}, {spec.stored_width}) for {n} keypoints of {spec.name!r}"
+        )
+    if (features.descriptors.dtype == np.uint8) != (spec.stored_dtype == np.uint8):
+        raise ValueError(
+            f"{where}: descriptors have dtype {features.descriptors.dtype}, "
+            f"but {spec.name!r} is stored as {spec.stored_dtype}"
+        )
+    for field, shape in (("valid", (n,)), ("scales", (n,)), ("oris", (n,)), ("affine", (n, 2, 2))):
+        value = getattr(features, field)
+        if value is not None and value.shape != shape:
+            raise ValueError(f"{where}: {field} has shape {value.shape}, expected {shape}")
+
+
+class StoreWriter:
+    """Writes a feature file; use as a context manager. The file appears when the block ends without error.
+
+    Args:
+        path: the .h5 file to make; an existing one is replaced at the end.
+        spec: what the descriptors are.
+        attributes: further file attributes (detector, configuration hash, ...).
+    """
+
+    def __init__(self, path: Path | str, spec: DescriptorSpec, attributes: dict[str, Any] | None = None):
+        self.path = Path(path)
+        self.spec = spec
+        self._attributes = attributes or {}
+
+    def __enter__(self) -> StoreWriter:
+        self._atomic = atomic(self.path)
+        self._file = h5py.File(self._atomic.__enter__(), "w")
+        self._file.attrs.update(self._attributes)
+        self._file.attrs.update(
+            spec=self.spec.name, spec_json=json.dumps(self.spec.to_dict()), origin=ORIGIN, version=VERSION
+        )
+        if self.spec.binary:
+            self._file.attrs["bits"] = self.spec.width
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._file.close()
+        self._atomic.__exit__(*error)
+
+    def write(self, name: str, features: ImageFeatures) -> None:
+        """Adds one photo; raises ValueError where its arrays disagree or the name was written before."""
+        check(features, self.spec, f"{self.path}: {name!r}")
+        if name in self._file and "keypoints" in self._file[name]:
+            raise ValueError(f"{self.path}: photo {name!r} written twice")
+        group = self._file.require_group(name)
+        descriptors = np.where(features.valid[:, None], features.descriptors, 0)
+        group["descriptors"] = np.ascontiguousarray(descriptors.T.astype(self.spec.stored_dtype))
+        group["valid"] = features.valid
+        group["image_size"] = np.asarray(features.image_size, np.int32)
+        for field in ("scales", "oris", "affine"):
+            value = getattr(features, field)
+            if value is not None:
+                group[field] = value.astype(np.float32)
+        group["keypoints"] = features.keypoints.astype(np.float32)
