@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from aligned_stores import COUNTS, write_store
 
-from xdesc_jax.data.paired import PairedStores, keypoint_rows
+from xdesc_jax.data.paired import PairedStores
+from xdesc_jax.data.rows import keypoint_rows
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec
 from xdesc_jax.store import FeatureStore, ImageFeatures, StoreWriter
 

@@ -59,10 +59,11 @@ def test_shards_before_the_window_of_the_first_batch_are_not_opened(dataset):
         np.testing.assert_array_equal(found["sift"], wanted["sift"])
 
 
-def test_one_reader_or_several_give_the_same_order(dataset, monkeypatch):
+def test_threads_and_chunks_do_not_change_the_order(dataset, monkeypatch):
     source = open_source(dataset, "train", 16)
     several = [batch["sift"] for batch in source.epoch(0)]
-    monkeypatch.setattr(pipeline, "READERS", 1)
+    monkeypatch.setattr(pipeline, "PARSERS", 1)
+    monkeypatch.setattr(pipeline, "CHUNK_ROWS", 7)
     np.testing.assert_array_equal(several, [batch["sift"] for batch in source.epoch(0)])
 
 
@@ -74,7 +75,7 @@ def test_a_flipped_bit_in_a_shard_is_an_error_that_names_it(dataset):
         data[len(data) // 2] ^= 1
 
     damage(path, flip)
-    with pytest.raises(ValueError, match=f"{path.name}: damaged, expected"):
+    with pytest.raises(ValueError, match=f"{path.name}: damaged behind row 0"):
         list(source.epoch(0))
 
 
@@ -87,14 +88,17 @@ def test_a_shard_that_is_cut_while_training_is_an_error_that_names_it(dataset, c
         list(source.epoch(0))
 
 
-def test_a_shard_with_rows_too_few_or_too_many_is_an_error_that_names_it(dataset):
-    source = open_source(dataset, "train", 16)
-    path = builder.shard_path(source.info, "train", 0)
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_a_shard_that_lacks_rows_is_an_error_that_names_it(dataset, shuffle):
+    source = open_source(dataset, "train", 16, shuffle=shuffle, remainder="pad")
+    last = len(source.info.shards["train"]) - 1
+    path = builder.shard_path(source.info, "train", last)
+    expected = source.info.shards["train"][last]
     whole = path.read_bytes()
-    record = len(whole) // source._order.shard_rows[0]
-    for data in (whole[:-record], whole + whole[:record], b""):
-        path.write_bytes(data)
-        with pytest.raises(ValueError, match=f"{path.name}: damaged, expected"):
+    record = len(whole) // expected
+    for left in (expected - 1, 0):
+        path.write_bytes(whole[: left * record])
+        with pytest.raises(ValueError, match=f"{path.name}: damaged, has {left} rows, expected {expected}"):
             list(source.epoch(0))
 
 

@@ -10,9 +10,11 @@ import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from xdesc_jax.data.rows import described, keypoint_rows
 from xdesc_jax.data.schema import KEYPOINT
 from xdesc_jax.data.source import Columns
 from xdesc_jax.descriptors import DescriptorSpec, from_stored, get_spec, registered
@@ -32,8 +34,7 @@ class PairedStores:
 
     Attributes:
         specs: the descriptors, by name.
-        names: the photos, sorted.
-        has_patches: False.
+        names, has_patches, action, config: as for `rows.RowSource`.
 
     Raises:
         ValueError: fewer than two files, a descriptor that comes twice, or files that do not describe the
@@ -60,6 +61,8 @@ class PairedStores:
                 self.specs[store.spec.name] = store.spec
             check_aligned(self._stores)
             self.names = self._stores[0].names
+            files = [{"file": s.path.name, "bytes": s.path.stat().st_size} for s in self._stores]
+            self.config: dict[str, Any] = {"paired": files}
             self._stack = stack.pop_all()
 
     def __enter__(self) -> PairedStores:
@@ -67,11 +70,6 @@ class PairedStores:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
-
-    @property
-    def config(self) -> dict[str, object]:
-        """What identifies the input, for the configuration's hash."""
-        return {"paired": [{"file": s.path.name, "bytes": s.path.stat().st_size} for s in self._stores]}
 
     def rows(self) -> Iterator[tuple[str, Columns]]:
         """Yields (photo, {column: [n, ...]}) with the rows that are valid in all files.
@@ -81,8 +79,7 @@ class PairedStores:
         """
         for name in self.names:
             features = [store.read(name) for store in self._stores]
-            # A zero row describes nothing, whatever its file says.
-            valid = np.logical_and.reduce([f.valid & _not_zero(f, s.spec) for f, s in self._zip(features)])
+            valid = np.logical_and.reduce([described(f, store.spec) for f, store in self._zip(features)])
             rows: Columns = {KEYPOINT: keypoint_rows(features)[valid]}
             for found, store in self._zip(features):
                 descriptors = found.descriptors[valid]
@@ -92,28 +89,6 @@ class PairedStores:
 
     def _zip(self, features: list[ImageFeatures]) -> Iterator[tuple[ImageFeatures, FeatureStore]]:
         return zip(features, self._stores, strict=True)
-
-
-def _not_zero(features: ImageFeatures, spec: DescriptorSpec) -> np.ndarray:
-    # All bits zero can be a real binary descriptor; there, `valid` alone tells.
-    return np.ones(len(features), bool) if spec.binary else np.any(features.descriptors, axis=1)
-
-
-def keypoint_rows(features: Sequence[ImageFeatures]) -> np.ndarray:
-    """(x, y, scale, orientation) [N, 4] float32 from the first file that has shapes; NaN where none has."""
-    shaped = next((f for f in features if f.scales is not None or f.affine is not None), features[0])
-    rows = np.full((len(shaped), 4), np.nan, np.float32)
-    rows[:, :2] = shaped.keypoints
-    if shaped.scales is not None:
-        rows[:, 2] = shaped.scales
-    elif shaped.affine is not None:
-        # COLMAP's reading of an affine shape: the mean length of its columns, and the turn of the first.
-        a = shaped.affine
-        rows[:, 2] = np.linalg.norm(a, axis=1).mean(axis=1)
-        rows[:, 3] = np.arctan2(a[:, 1, 0], a[:, 0, 0])
-    if shaped.oris is not None:
-        rows[:, 3] = shaped.oris
-    return rows
 
 
 def _open(path: Path, name: str | None) -> FeatureStore:

@@ -7,20 +7,22 @@ when it is complete; extraction that was interrupted goes on where it stopped.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import os
 import shutil
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
 from xdesc_jax import console
 from xdesc_jax.data import columns as npy_format
 from xdesc_jax.data.paired import PairedStores
+from xdesc_jax.data.rows import RowSource
 from xdesc_jax.data.schema import (
     FILE,
     KEYPOINT,
@@ -32,24 +34,10 @@ from xdesc_jax.data.schema import (
     RecordInfo,
     columns_of,
 )
-from xdesc_jax.data.source import Columns
 from xdesc_jax.data.spread import Spreader
-from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.files import already_done, atomic, config_hash, read_json
 
-
-class RowSource(Protocol):
-    """Where rows come from; `rows` can be gone through more than once and yields the same each time."""
-
-    specs: dict[str, DescriptorSpec]
-    names: list[str]
-    has_patches: bool
-    action: str
-
-    @property
-    def config(self) -> dict[str, Any]: ...
-
-    def rows(self) -> Iterator[tuple[str, Columns]]: ...
+DESCRIPTORS = ("brief", "sift")  # of photos, where none are named
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,40 +72,76 @@ class RecordSettings:
 def records(
     out: Path,
     *,
+    photos: Path | None = None,
     paired: tuple[Path, ...] = (),
     descriptors: tuple[str, ...] = (),
+    keypoints: str = "colmap",
+    first_octave: int = -1,
+    max_keypoints: int | None = None,
+    weights: tuple[str, ...] = (),
+    patches: bool = True,
     format: Literal["tfds", "npy"] = "tfds",
     validation_share: float = 0.1,
     seed: int = 0,
     max_rows_per_photo: int | None = None,
     rows_per_shard: int = 16384,
+    processes: int = 1,
     overwrite: bool = False,
+    strict: bool = False,
 ) -> RecordInfo:
     """Makes training records of aligned descriptors, from photos or from feature files.
 
     Args:
         out: the folder to make; `xdesc train --data` takes it.
-        paired: two or more feature files of the same keypoints.
-        descriptors: what the paired files hold, in order, where they do not say.
-        format: tfds (TFRecord shards, a TensorFlow dataset directory) or npy (needs no tensorflow to read).
+        photos: folder of photos, with any sub-folders.
+        paired: instead of photos, two or more feature files of the same keypoints.
+        descriptors: with photos, what to compute (brief and sift where not given); with feature files, what
+            they hold, in order, where they do not say.
+        keypoints: of photos: 'colmap' or 'opencv' (SIFT detectors), or a feature file or COLMAP database.
+        first_octave: of COLMAP's detector; -1 doubles the photo first, 0 does not.
+        max_keypoints: of a photo: keep the strongest.
+        weights: of learned descriptors, as NAME=FILE.
+        patches: keep the patches of photos, to train with augmentation or other descriptors.
+        format: tfds (TFRecord shards, a TensorFlow dataset directory) or npy (read without tensorflow).
         validation_share: share of the photos whose rows are kept for validation.
         seed: of the split, of the choice of rows and of their order.
         max_rows_per_photo: keep at most so many rows of a photo, drawn at random.
-        rows_per_shard: the most rows of a shard; readers hold four shards in memory.
+        rows_per_shard: the most rows of a shard; readers hold a few shards in memory.
+        processes: that extract from photos.
         overwrite: make the folder anew even if it is there.
+        strict: stop at a photo that cannot be read, instead of leaving it out.
 
     Raises:
         ValueError: settings out of range, feature files that do not match, or no valid row.
         FileExistsError: `out` holds something else.
     """
+    if (photos is None) == (not paired):
+        raise ValueError("records come from --photos or from --paired feature files: name one of the two")
     settings = RecordSettings(format, validation_share, seed, max_rows_per_photo, rows_per_shard)
-    with PairedStores(paired, descriptors) as source:
+    work = out.with_name(f".{out.name}.work")
+    with contextlib.ExitStack() as stack:
+        source: RowSource
+        if photos is None:
+            source = stack.enter_context(PairedStores(paired, descriptors))
+        else:
+            from xdesc_jax.data.photos import ExtractedPhotos
+            from xdesc_jax.features.extract import ExtractSettings
+            from xdesc_jax.features.photo import parse_weights
+
+            extraction = ExtractSettings(
+                descriptors or DESCRIPTORS, keypoints, first_octave, max_keypoints, parse_weights(weights)
+            )
+            source = ExtractedPhotos(
+                photos, extraction, work / "parts", processes=processes, patches=patches, strict=strict
+            )
         config = {**dataclasses.asdict(settings), **source.config}
-        console.settings("records", {"out": out, **config, "photos": len(source.names)})
+        origin = photos or " ".join(map(str, paired))
+        console.settings(
+            "records", {"from": origin, "out": out, "found": f"{len(source.names)} photos", **config}
+        )
         if is_finished(out, config, overwrite):
             console.out.print(f"{out} is finished")
             return RecordInfo.load(out)
-        work = out.with_name(f".{out.name}.{config_hash(config)}.work")
         info = build(out, source, work, settings, config)
     shutil.rmtree(work)
     summarize(info)
@@ -167,7 +191,7 @@ def build(
         counts[name] = len(settings.keep(len(rows[KEYPOINT]), name))
     if not any(counts.values()):
         raise ValueError(f"none of the {len(counts)} photos has a valid row")
-    with_rows = [name for name in source.names if counts[name]]
+    with_rows = [name for name in source.names if counts.get(name)]
     split_of = split_photos(with_rows, settings.validation_share, settings.seed)
     spreaders = {}
     for index, split in enumerate(SPLITS):

@@ -204,18 +204,21 @@ class ShardedSource(Source):
 
     def _windows(self, epoch: int, first: int) -> Iterator[tuple[Columns, np.ndarray]]:
         windows = self._order.windows(epoch)
-        shards = self._read_shards([shard for window in windows[first:] for shard in window])
+        pieces = self._read_shards([shard for window in windows[first:] for shard in window])
         for index in range(first, len(windows)):
             count = sum(self._order.shard_rows[shard] for shard in windows[index])
             columns = {name: np.empty((count, *c.shape), c.dtype) for name, c in self._columns.items()}
             end = 0
-            for shard in windows[index]:
-                start, end = end, end + self._order.shard_rows[shard]
-                values = next(shards)
+            while end < count:
+                piece = next(pieces)
+                start, end = end, end + len(next(iter(piece.values())))
                 for name, target in columns.items():
-                    target[start:end] = values[name]
+                    target[start:end] = piece[name]
             yield columns, self._order.rows(epoch, index, count)
 
     @abc.abstractmethod
     def _read_shards(self, shards: list[int]) -> Iterator[Columns]:
-        """The columns of each of these shards, in this order; nothing else is opened."""
+        """The columns of these shards, in this order and whole; nothing else is opened.
+
+        They come in pieces of one shard each, or of a part of one.
+        """
