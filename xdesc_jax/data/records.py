@@ -192,6 +192,8 @@ def build(
     if not any(counts.values()):
         raise ValueError(f"none of the {len(counts)} photos has a valid row")
     with_rows = [name for name in source.names if counts.get(name)]
+    if without := [name for name in source.names if not counts.get(name)]:
+        console.warn(f"{len(without)} of {len(source.names)} photos have no valid row, first {without[:5]}")
     split_of = split_photos(with_rows, settings.validation_share, settings.seed)
     spreaders = {}
     for index, split in enumerate(SPLITS):
