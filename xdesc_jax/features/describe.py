@@ -36,6 +36,7 @@ from xdesc_jax.descriptors import Entry, canonical, get_entry, stored
 
 BATCH = 256  # patches computed at once; fixed, so that each descriptor compiles once for photos of any size
 PATCH_SHAPE = (32, 32)
+OFFICIAL = ("hardnet", "sosnet", "tfeat")  # names that promise their authors' published weights
 # What jax raises where a function asks a traced value for its numbers.
 _NEEDS_VALUES = (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError)
 
@@ -167,15 +168,10 @@ def _check_weights(entry: Entry, weights: Path | str | None) -> None:
     if not entry.weighted and weights is not None:
         raise ValueError(f"descriptor {name!r} has no weights, but {weights} was given")
     if entry.weighted and weights is None:
-        official = (
-            f"{name!r} means its authors' published weights, which are"
-            if name in _OFFICIAL
-            else "its weights are"
+        needs = (
+            f"{name!r} means the official weights, which this package does not hold"
+            if name in OFFICIAL
+            else ""
         )
-        raise ValueError(
-            f"descriptor {name!r}: {official} not part of this package; give --weights {name}=FILE"
-        )
-
-
-# Learned descriptors whose name promises the published Liberty weights.
-_OFFICIAL = ("hardnet", "sosnet", "tfeat")
+        needs = needs or f"{name!r} needs a weight file"
+        raise ValueError(f"descriptor {needs}; give it with --weights {name}=FILE")

@@ -6,6 +6,7 @@ In: patches. Out: patches of the same shape, each turned, scaled, shifted and re
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -43,31 +44,28 @@ class JitterSettings:
 NO_JITTER = JitterSettings(*[0.0] * len(dataclasses.fields(JitterSettings)))
 
 
+@functools.partial(jax.jit, static_argnames="settings")
 def jitter(key: jax.Array, patches: jax.Array, settings: JitterSettings) -> jax.Array:
     """Applies random rotation, scale and shift, then gamma, contrast, brightness and noise.
 
     Args:
         key: random key; the same key changes patches in the same way.
         patches: float32 [B, 32, 32] in 0..1.
-        settings: ranges, static under jit.
+        settings: ranges; each new one compiles anew.
 
     Returns:
         float32 [B, 32, 32] in 0..1; pixels from outside a patch repeat its border.
     """
-    count = len(patches)
-    keys = jax.random.split(key, 7)
-
-    def symmetric(i: int, reach: float, *shape: int) -> jax.Array:
-        return jax.random.uniform(keys[i], (count, *shape), minval=-reach, maxval=reach)
-
-    def factor(i: int, change: float) -> jax.Array:
-        return (1 + change) ** symmetric(i, 1)
-
-    angle = jnp.deg2rad(symmetric(0, settings.rotation_deg))
-    patches = warp(patches, angle, factor(1, settings.scale), symmetric(2, settings.shift_px, 2))
-    light = (factor(3, settings.gamma), factor(4, settings.contrast), symmetric(5, settings.brightness))
-    patches = relight(patches, *light)
-    return jnp.clip(patches + settings.noise * jax.random.normal(keys[6], patches.shape), 0, 1)
+    changes_key, noise_key = jax.random.split(key)
+    draws = jax.random.uniform(changes_key, (7, len(patches)), minval=-1, maxval=1)
+    angle = jnp.deg2rad(settings.rotation_deg) * draws[0]
+    scale, contrast, gamma = (
+        (1 + change) ** draw
+        for change, draw in zip((settings.scale, settings.contrast, settings.gamma), draws[1:4], strict=True)
+    )
+    patches = warp(patches, angle, scale, settings.shift_px * draws[4:6].T)
+    patches = relight(patches, gamma, contrast, settings.brightness * draws[6])
+    return jnp.clip(patches + settings.noise * jax.random.normal(noise_key, patches.shape), 0, 1)
 
 
 def warp(patches: jax.Array, angle: jax.Array, scale: jax.Array, shift: jax.Array) -> jax.Array:

@@ -7,6 +7,7 @@ bias, each followed by a batch normalisation without scale and offset; ReLU behi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -66,14 +67,13 @@ class L2Net(NamedTuple):
 # --- The network -----------------------------------------------------------------------------------------
 
 
-def init(key: jax.Array, gain: float = 0.6) -> L2Net:
-    """Random parameters: orthogonal kernels times `gain`, running mean 0 and variance 1."""
-    orthogonal = jax.nn.initializers.orthogonal(gain)
-    keys = jax.random.split(key, len(LAYERS))
-    kernels = tuple(
-        orthogonal(k, (n.size, n.size, n.inputs, n.outputs)) for k, n in zip(keys, LAYERS, strict=True)
-    )
-    return L2Net(kernels, tuple(Statistics(jnp.zeros(n.outputs), jnp.ones(n.outputs)) for n in LAYERS))
+def init(key: jax.Array) -> L2Net:
+    """Random parameters: normal kernels of variance 2 / inputs of a unit, running mean 0 and variance 1."""
+    shapes = [(n.size, n.size, n.inputs, n.outputs) for n in LAYERS]
+    ends = np.cumsum([math.prod(s) for s in shapes])
+    draws = jnp.split(jax.random.normal(key, (ends[-1],)), ends[:-1])
+    scaled = (d.reshape(s) * math.sqrt(2 / math.prod(s[:3])) for d, s in zip(draws, shapes, strict=True))
+    return L2Net(tuple(scaled), tuple(Statistics(jnp.zeros(n.outputs), jnp.ones(n.outputs)) for n in LAYERS))
 
 
 def apply(net: L2Net, patches: jax.Array) -> jax.Array:
@@ -215,14 +215,21 @@ def describe_sosnet(net: L2Net, patches: jax.Array) -> jax.Array:
 
 def normalize_hardnet(patches: jax.Array) -> jax.Array:
     """(x - mean) / (std + 1e-6) of each patch of [B, 32, 32], std with N - 1."""
-    mean = patches.mean(axis=(1, 2), keepdims=True)
-    return (patches - mean) / (patches.std(axis=(1, 2), keepdims=True, ddof=1) + 1e-6)
+    deviations = _deviations(patches)
+    variance = jnp.sum(deviations**2, axis=(1, 2), keepdims=True) / (patches[0].size - 1)
+    return deviations / (jnp.sqrt(variance) + 1e-6)
 
 
 def normalize_instance(patches: jax.Array) -> jax.Array:
-    """(x - mean) / sqrt(variance + 1e-5) of each patch of [B, 32, 32], as SOSNet and TFeat; variance with N."""
-    mean = patches.mean(axis=(1, 2), keepdims=True)
-    return (patches - mean) / jnp.sqrt(patches.var(axis=(1, 2), keepdims=True) + 1e-5)
+    """(x - mean) / sqrt(variance + 1e-5) of each patch of [B, 32, 32], as SOSNet and TFeat."""
+    deviations = _deviations(patches)
+    return deviations / jnp.sqrt(jnp.mean(deviations**2, axis=(1, 2), keepdims=True) + 1e-5)
+
+
+def _deviations(patches: jax.Array) -> jax.Array:
+    # Taking a pixel off first makes a flat patch exactly zero; the rounding of its mean over 1e-6 is not.
+    relative = patches - patches[:, :1, :1]
+    return relative - relative.mean(axis=(1, 2), keepdims=True)
 
 
 def unit_hardnet(rows: jax.Array) -> jax.Array:

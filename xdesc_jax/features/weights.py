@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -88,9 +89,10 @@ def _listed(names: list[str]) -> str:
 
 def _read_npz(path: Path) -> dict[str, np.ndarray]:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return dict(file)
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        # Opened here because np.load leaves a broken file open.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return dict(arrays)
+    except (ValueError, TypeError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{path}: not a readable .npz file, or cut short ({error})") from error
 
 
