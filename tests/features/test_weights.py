@@ -66,20 +66,41 @@ def test_a_pytorch_file_without_torch_says_what_to_do(tmp_path, monkeypatch):
         read_arrays(tmp_path / "w.pth")
 
 
+# Layouts of PyTorch files: the zip of today, and the one that the published checkpoints of 2017 to 2019 have.
+@pytest.mark.parametrize("zipped", [True, False])
 @pytest.mark.parametrize("wrapped", [True, False])
-def test_a_pytorch_file_is_read_bare_or_as_state_dict(tmp_path, wrapped):
+def test_a_pytorch_file_is_read_bare_or_as_state_dict(tmp_path, wrapped, zipped):
     torch = pytest.importorskip("torch", reason="torch is not installed")
-    content = {"a": torch.arange(3.0)}
-    torch.save({"epoch": 3, "state_dict": content} if wrapped else content, tmp_path / "w.pth")
+    weights = {"a": torch.arange(3.0), "b": torch.ones(2, dtype=torch.bfloat16), "c": torch.tensor(5)}
+    content = {"epoch": 3, "state_dict": weights} if wrapped else weights
+    torch.save(content, tmp_path / "w.pth", _use_new_zipfile_serialization=zipped)
     arrays = read_arrays(tmp_path / "w.pth")
-    np.testing.assert_array_equal(arrays.pop("a"), [0, 1, 2])
-    assert not arrays
+    assert {name: (a.dtype.name, a.tolist()) for name, a in arrays.items()} == {
+        "a": ("float32", [0, 1, 2]),
+        "b": ("float32", [1, 1]),
+        "c": ("int64", 5),
+    }
 
 
 def test_a_pytorch_file_with_objects_is_refused(tmp_path):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     torch.save({"state_dict": {"a": torch.ones(1)}, "args": pytest.Item}, tmp_path / "w.pth")
-    with pytest.raises(ValueError, match="w.pth: not a readable file of PyTorch weights"):
+    with pytest.raises(ValueError, match="w.pth: holds Python objects besides arrays, which are not loaded"):
+        read_arrays(tmp_path / "w.pth")
+
+
+def test_a_pytorch_file_of_other_content_is_refused(tmp_path):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    torch.save([torch.ones(1)], tmp_path / "w.pth")
+    with pytest.raises(ValueError, match="w.pth: holds no dictionary of arrays"):
+        read_arrays(tmp_path / "w.pth")
+
+
+def test_a_pytorch_file_cut_short_is_named(tmp_path):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    torch.save({"a": torch.ones(1)}, tmp_path / "w.pth")
+    (tmp_path / "w.pth").write_bytes((tmp_path / "w.pth").read_bytes()[:200])
+    with pytest.raises(ValueError, match="w.pth: not a readable PyTorch file, or cut short"):
         read_arrays(tmp_path / "w.pth")
 
 
