@@ -10,8 +10,9 @@ pixels a patch. Times are the best of the repeats, which take turns so that othe
 from __future__ import annotations
 
 import argparse
+import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -41,11 +42,11 @@ def random_tfeat(key: jax.Array) -> tfeat.TFeat:
     return tfeat.TFeat(*(0.1 * jax.random.normal(key, shape) for shape in shapes))
 
 
-def seconds(tasks: dict[str, Callable[[], jax.Array]], repeats: int) -> dict[str, float]:
+def seconds(tasks: Mapping[str, Callable[[], jax.Array]], repeats: int) -> dict[str, float]:
     """Best time of each task, compilation excluded."""
     for task in tasks.values():
         jax.block_until_ready(task())
-    best = dict.fromkeys(tasks, np.inf)
+    best = dict.fromkeys(tasks, float("inf"))
     for _ in range(repeats):
         for name, task in tasks.items():
             start = time.perf_counter()
@@ -81,7 +82,8 @@ def main() -> None:
         "arctan2": (jax.jit(jnp.arctan2), (patches, patches[::-1])),
         "fetch": (jax.jit(lambda p: p.reshape(-1, 1024)[:, pixels]), (patches,)),
     }
-    best = seconds({name: lambda f=f, a=a: f(*a) for name, (f, a) in functions.items()}, arguments.repeats)
+    tasks = {name: functools.partial(f, *a) for name, (f, a) in functions.items()}
+    best = seconds(tasks, arguments.repeats)
 
     gemm_rate = gemm_operations / best["gemm"]
     limits = {
@@ -93,7 +95,7 @@ def main() -> None:
         "sosnet": ("matrix products", gemm_rate / l2net_operations()),
     }
     console.table(
-        f"{jax.devices()[0].device_kind}, batch {arguments.batch}, float32 GEMM {gemm_rate / 1e9:.0f} GFLOP/s",
+        f"{jax.devices()[0].device_kind}, batch {arguments.batch}, GEMM at {gemm_rate / 1e9:.0f} GFLOP/s",
         ["descriptor", "patches/s", "limit", "limit, patches/s", "share"],
         [
             (

@@ -122,6 +122,14 @@ def test_the_function_runs_inside_a_jitted_step_as_its_argument(patches, weights
 # --- Own descriptors -------------------------------------------------------------------------------------
 
 
+def test_the_documented_example_works(patches):
+    lines = describe.__doc__.splitlines()
+    example = "\n".join(line[4:] for line in lines if line.startswith("    "))
+    variables = {"patches": patches}
+    exec(example, variables)
+    assert variables["rows"].shape == (13, 64)
+
+
 def test_an_own_descriptor_takes_a_few_lines(patches):
     register(DescriptorSpec("own", 32, normalized=False), mean_rows)
     rows = describe.describe_patches(["own"], patches)["own"]
@@ -188,7 +196,7 @@ def test_rows_that_do_not_fit_the_spec_are_refused(patches, spec, function, mess
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("opencv-sift", "'opencv-sift' is computed from the photo and its keypoints, not from patches"),
+        ("opencv-sift", "'opencv-sift' is computed from the photo and keypoints, not from patches"),
         ("colmap-sift", "'colmap-sift' comes with the detector's keypoints"),
         ("sitf", "unknown descriptor 'sitf'; did you mean sift"),
     ],
@@ -211,7 +219,7 @@ def test_published_weights_must_be_given(name, patches):
 
 
 def test_weights_must_be_given_to_other_learned_descriptors():
-    with pytest.raises(ValueError, match="'hardnet-xdesc' needs .* --weights hardnet-xdesc=FILE"):
+    with pytest.raises(ValueError, match="'hardnet-xdesc' has weights; .* --weights hardnet-xdesc=FILE"):
         describe.describer("hardnet-xdesc")
 
 

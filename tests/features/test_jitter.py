@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from xdesc_jax.features.jitter import NO_JITTER, JitterSettings, jitter, relight, warp
+from xdesc_jax.features.jitter import JitterSettings, jitter, relight, warp
 
 KEY = jax.random.key(0)
 jitted_warp = jax.jit(warp)
@@ -22,13 +22,13 @@ def warp_all(patches, angle_deg=0.0, scale=1.0, shift=(0.0, 0.0)):
     return np.asarray(jitted_warp(patches, angle, jnp.full(n, scale), jnp.tile(jnp.array([shift]), (n, 1))))
 
 
-def only(**settings):
-    return dataclasses.replace(NO_JITTER, **settings)
+ALL = JitterSettings(5.0, 0.1, 1.0, 0.2, 0.05, 0.1, 0.01)
 
 
 def test_no_jitter_changes_nothing(patches):
-    patches = np.concatenate([patches, np.zeros((1, 32, 32), np.float32), np.ones((1, 32, 32), np.float32)])
-    np.testing.assert_allclose(jitter(KEY, patches, NO_JITTER), patches, rtol=0, atol=1e-6)
+    patches = patches.copy()
+    patches[3], patches[4] = 0, 1
+    np.testing.assert_allclose(jitter(KEY, patches, JitterSettings()), patches, rtol=0, atol=1e-6)
 
 
 def test_turning_by_90_degrees_is_clockwise_as_displayed(patches):
@@ -58,8 +58,8 @@ def test_scale_comes_before_shift():
 
 
 def test_flat_areas_stay_exactly_flat():
-    flat = np.full((4, 32, 32), 0.3, np.float32)
-    turned = np.asarray(jitter(KEY, flat, JitterSettings(noise=0)))
+    flat = np.full((5, 32, 32), 0.3, np.float32)
+    turned = np.asarray(jitter(KEY, flat, dataclasses.replace(ALL, noise=0.0)))
     assert (turned == turned[:, :1, :1]).all()
 
 
@@ -76,13 +76,13 @@ def test_relighting_follows_its_formula(patches):
 
 
 def test_each_patch_draws_its_own_change():
-    same = np.tile(np.random.default_rng(1).random((1, 32, 32)).astype(np.float32), (4, 1, 1))
-    changed = np.asarray(jitter(KEY, same, JitterSettings()))
+    same = np.tile(np.random.default_rng(1).random((1, 32, 32)).astype(np.float32), (5, 1, 1))
+    changed = np.asarray(jitter(KEY, same, ALL))
     assert np.abs(changed[1:] - changed[:1]).max(axis=(1, 2)).min() > 0.01
 
 
 def test_changes_depend_on_the_key_alone(patches):
-    first, again, other = (jitter(jax.random.key(k), patches, JitterSettings()) for k in (1, 1, 2))
+    first, again, other = (jitter(jax.random.key(k), patches, ALL) for k in (1, 1, 2))
     np.testing.assert_array_equal(first, again)
     assert np.abs(first - other).max() > 0.1
 
@@ -95,23 +95,42 @@ def test_values_stay_in_range_and_finite(patches):
 
 
 def test_noise_has_the_deviation_asked_for():
-    gray = np.full((40, 32, 32), 0.5, np.float32)
-    noise = np.asarray(jitter(KEY, gray, only(noise=0.05))) - 0.5
+    gray = np.full((1000, 32, 32), 0.5, np.float32)
+    noise = np.asarray(jitter(KEY, gray, JitterSettings(noise=0.05))) - 0.5
     assert noise.std() == pytest.approx(0.05, rel=0.02)
 
 
-def test_brightness_covers_its_range():
-    gray = np.full((400, 32, 32), 0.5, np.float32)
-    change = np.asarray(jitter(KEY, gray, only(brightness=0.2)))[:, 0, 0] - 0.5
-    assert -0.2001 <= change.min() < -0.19 and 0.19 < change.max() <= 0.2001
+@pytest.mark.parametrize(("setting", "deviation"), [("brightness", 0.02), ("contrast", 0.2), ("gamma", 0.2)])
+def test_light_changes_by_the_deviation_asked_for(setting, deviation):
+    halves = np.full((1000, 32, 32), 0.4, np.float32)
+    halves[:, 16:] = 0.6
+    changed = np.asarray(jitter(KEY, halves, JitterSettings(**{setting: deviation})), np.float64)
+    low, high = changed[:, 0, 0], changed[:, -1, 0]
+    drawn = {
+        "brightness": (low + high) / 2 - 0.5,
+        "contrast": np.log((high - low) / 0.2),
+        "gamma": np.log(np.log(high) / np.log(0.6)),
+    }[setting]
+    assert drawn.mean() == pytest.approx(0, abs=0.1 * deviation)
+    assert drawn.std() == pytest.approx(deviation, rel=0.1)
 
 
-def test_contrast_is_a_factor_in_either_direction():
-    half = np.zeros((400, 32, 32), np.float32) + 0.4
-    half[:, 16:] = 0.6
-    changed = np.asarray(jitter(KEY, half, only(contrast=0.5)))
-    factors = (changed[:, -1, 0] - changed[:, 0, 0]) / 0.2
-    assert factors.min() == pytest.approx(1 / 1.5, abs=0.01) and factors.max() == pytest.approx(1.5, abs=0.01)
+@pytest.mark.parametrize(
+    ("setting", "deviation"), [("rotation_deg", 4.0), ("scale", 0.05), ("shift_px", 0.5)]
+)
+def test_content_moves_by_the_deviation_asked_for(setting, deviation):
+    x = np.arange(32, dtype=np.float32)
+    planes = np.tile(0.5 + (x - 15.5) / 100, (1000, 32, 1))  # its slopes give rotation and scale
+    changed = np.asarray(jitter(KEY, planes, JitterSettings(**{setting: deviation})), np.float64)
+    slope_x = (changed[:, 16, 18] - changed[:, 16, 13]) / 5 * 100
+    slope_y = (changed[:, 18, 16] - changed[:, 13, 16]) / 5 * 100
+    drawn = {
+        "rotation_deg": np.rad2deg(np.arctan2(slope_y, slope_x)),
+        "scale": -np.log(slope_x),
+        "shift_px": -(changed[:, 15, 15] + changed[:, 16, 16] - 1) * 50,
+    }[setting]
+    assert drawn.mean() == pytest.approx(0, abs=0.1 * deviation)
+    assert drawn.std() == pytest.approx(deviation, rel=0.1)
 
 
 def test_a_negative_range_is_refused():
