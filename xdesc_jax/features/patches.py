@@ -47,9 +47,11 @@ def extract_patches(
         return np.zeros((0, size, size), np.uint8), np.zeros(0, bool)
     warps, step = _warps(keypoints, mag, size)
     pyramid = _pyramid(gray, max(1, size // 2))
-    level = np.clip(np.floor(np.log2(step)), 0, len(pyramid) - 1).astype(int)
+    level = np.maximum(np.floor(np.log2(step)), 0)
     on_level = (warps / 2.0 ** level[:, None, None]).astype(np.float32)
-    patches = _sample(pyramid, level, on_level, size)
+    # The reference keeps the positions of the level that the last one stands in for; such a patch is
+    # wider than the photo and never valid.
+    patches = _sample(pyramid, np.minimum(level, len(pyramid) - 1).astype(int), on_level, size)
     flat = patches.reshape(n, -1).min(axis=1) == patches.reshape(n, -1).max(axis=1)
     return patches, _inside(warps, gray.shape, size) & ~flat
 
