@@ -86,7 +86,7 @@ def _inside(warps: np.ndarray, shape: tuple[int, ...], size: int) -> np.ndarray:
 def _sample(pyramid: list[np.ndarray], level: np.ndarray, warps: np.ndarray, size: int) -> np.ndarray:
     """Bilinear samples uint8 [N, size, size] of each keypoint's level."""
     patches = np.empty((len(level), size * size), np.uint8)
-    threads = max(1, cv2.getNumThreads())
+    threads = max(1, cv2.getNumThreads()) if len(level) > 2 * _CHUNK else 1
     jobs = []
     for i, image in enumerate(pyramid):
         rows = np.flatnonzero(level == i)
@@ -104,7 +104,7 @@ def _sample(pyramid: list[np.ndarray], level: np.ndarray, warps: np.ndarray, siz
             samples = cv2.remap(image, maps, None, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)  # type: ignore[call-overload]
             patches[rows] = cv2.transpose(samples)
 
-    if threads == 1 or len(jobs) == 1:
+    if threads == 1:
         run(jobs)
     else:
         with ThreadPoolExecutor(threads) as pool:
