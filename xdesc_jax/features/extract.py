@@ -74,12 +74,12 @@ def extract(
             read, or with `strict` one that cannot.
         FileExistsError: a feature file was made with other settings or photos.
     """
-    settings = ExtractSettings(descriptors, keypoints, first_octave, max_keypoints, parse_weights(weights))
+    asked = ExtractSettings(descriptors, keypoints, first_octave, max_keypoints, parse_weights(weights))
     names = list_photos(photos)
     console.settings("extract", {"photos": photos, "out": out, "found": f"{len(names)} photos",
-                                 **dataclasses.asdict(settings), "processes": processes})  # fmt: skip
-    check_ready(settings)
-    keys = configuration_keys(settings)
+                                 **dataclasses.asdict(asked), "processes": processes})  # fmt: skip
+    check_ready(asked)
+    keys = configuration_keys(asked)
     listing = [(name, photo_stamp(photos / name)[:1]) for name in names]  # names and sizes
     hashes = {name: config_hash([key, listing]) for name, key in keys.items()}
     todo = [name for name in descriptors if not _finished(out / f"{name}.h5", name, hashes[name], overwrite)]
@@ -88,9 +88,9 @@ def extract(
         return out
     # What `valid` depends on is computed again with the rest, so that all files share one mask.
     settings = dataclasses.replace(
-        settings,
+        asked,
         descriptors=tuple(d for d in descriptors if d in todo or get_entry(d).source == "photo"),
-        weights={name: file for name, file in settings.weights.items() if name in todo},
+        weights={name: file for name, file in asked.weights.items() if name in todo},
     )
     parts = out / ".parts"
     if overwrite and parts.exists():
@@ -104,7 +104,7 @@ def extract(
         raise ValueError(f"{photos}: no photo can be read, first of {len(names)}: {skipped[names[0]]}")
     read = [name for name in names if name not in skipped]
     _assemble(out, todo, hashes, _parts(photos, read, parts, settings, keys))
-    _report(photos, out, settings, todo, hashes, counts, skipped)
+    _report(photos, out, asked, todo, hashes, counts, skipped)
     shutil.rmtree(parts)
     return out
 
