@@ -63,9 +63,7 @@ def test_colmap_keypoints_bring_their_descriptors(photos, tmp_path):
     assert colmap.descriptors.dtype == np.uint8 and len(colmap) == 40
     # Two implementations of one idea: alike, not equal.
     a = colmap.descriptors[colmap.valid].astype(float)
-    b = np.sqrt(
-        opencv.descriptors[colmap.valid] / opencv.descriptors[colmap.valid].sum(axis=1, keepdims=True)
-    )
+    b = np.sqrt(opencv.descriptors[colmap.valid] / opencv.descriptors[colmap.valid].sum(axis=1, keepdims=True))
     cosine = (a * b).sum(axis=1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
     assert np.median(cosine) > 0.7
 
@@ -135,9 +133,7 @@ def _mean(patches):
 
 def test_blank_photo_has_zero_rows_in_every_file(photos, tmp_path):
     Image.fromarray(np.full((50, 60), 255, np.uint8)).save(photos / "white.png")
-    out = extract(
-        photos, tmp_path / "out", descriptors=("colmap-sift", "brief", "opencv-sift"), max_keypoints=9
-    )
+    out = extract(photos, tmp_path / "out", descriptors=("colmap-sift", "brief", "opencv-sift"), max_keypoints=9)
     for name in ("colmap-sift", "brief", "opencv-sift"):
         features = read(out, name)["white.png"]
         assert features.descriptors.shape == (0, get_spec(name).stored_width)

@@ -175,9 +175,7 @@ def test_killed_run_leaves_no_process_and_ends_in_the_same_files(photos, tmp_pat
         extract(photos, tmp_path / out, **PROBED)
     for descriptor in ("probe", "opencv-sift"):
         for name in NAMES:
-            assert_same(
-                read(tmp_path / "killed", descriptor)[name], read(tmp_path / "whole", descriptor)[name]
-            )
+            assert_same(read(tmp_path / "killed", descriptor)[name], read(tmp_path / "whole", descriptor)[name])
     assert not (tmp_path / "killed" / ".parts").exists()
 
 

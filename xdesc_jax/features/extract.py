@@ -96,9 +96,7 @@ def extract(
     if overwrite and parts.exists():
         shutil.rmtree(parts)
     skipped: dict[str, str] = {}
-    found = extract_parts(
-        photos, names, settings, parts, processes, strict=strict, skipped=skipped, keys=keys
-    )
+    found = extract_parts(photos, names, settings, parts, processes, strict=strict, skipped=skipped, keys=keys)
     counts = [_counts(f) for _, f in console.track(found, "extracting", "photos", len(names))]
     if not counts:
         raise ValueError(f"{photos}: no photo can be read, first of {len(names)}: {skipped[names[0]]}")
@@ -251,9 +249,7 @@ def _assemble(
         left.unlink()  # of a run that was killed while it wrote them
     with contextlib.ExitStack() as stack:
         writers = {
-            name: stack.enter_context(
-                StoreWriter(out / f"{name}.h5", get_spec(name), {"config_hash": hashes[name]})
-            )
+            name: stack.enter_context(StoreWriter(out / f"{name}.h5", get_spec(name), {"config_hash": hashes[name]}))
             for name in descriptors
         }
         for photo, features in parts:
