@@ -17,13 +17,13 @@ from typing import Any, get_type_hints
 # words -> (module:function, the extra it needs, one line of help)
 STAGES: dict[tuple[str, ...], tuple[str, str, str]] = {
     ("extract",): ("xdesc_jax.features.extract:extract", "features,colmap", "photos -> feature files"),
-    ("records",): ("xdesc_jax.data.records:records", "train,features,colmap", "photos or feature files -> training records"),
+    ("records",): ("xdesc_jax.data.records:records", "train,features,colmap", "photos or feature files -> records"),
     ("train",): ("xdesc_jax.train.run:command", "train", "records -> run directory"),
     ("export",): ("xdesc_jax.export:export", "train", "run directory -> one model file"),
     ("translate",): ("xdesc_jax.translate:translate", "", "descriptors -> another type, or the joint space"),
     ("match",): ("xdesc_jax.match:match", "", "feature files -> match files"),
     ("evaluate", "homography"): (
-        "xdesc_jax.evaluate.command:homography", "features,colmap,report", "matching on planar scenes with known homographies",
+        "xdesc_jax.evaluate.command:homography", "features,colmap,report", "matching on scenes with known homographies",
     ),
 }  # fmt: skip
 

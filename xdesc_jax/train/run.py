@@ -124,10 +124,10 @@ def _prepare(run: Path, config: TrainConfig, info: RecordInfo, specs: dict[str, 
         write_json(path, settings)
     elif (found := read_json(path))["hash"] != settings["hash"]:
         changed = differences(found["config"], settings["config"])
-        changed += differences({"data": found["data"]["hash"], "init": found["init"]}, {"data": info.config_hash, "init": settings["init"]})  # fmt: skip
-        raise ValueError(
-            f"{run}: was started with other settings ({'; '.join(changed)}); pass --overwrite or another folder"
-        )
+        changed += differences({"data": found["data"]["hash"]}, {"data": info.config_hash})
+        changed += differences({k: found[k] for k in ("init", "specs")}, {k: settings[k] for k in ("init", "specs")})
+        what = "; ".join(changed)
+        raise ValueError(f"{run}: was started with other settings ({what}); pass --overwrite or another folder")
     return settings["hash"]
 
 

@@ -63,15 +63,14 @@ def start_from_bundle(
 
 def _check(name: str, bundle: Bundle, networks: Networks, state: TrainState) -> None:
     for descriptor in name.split("/")[1:]:
-        if bundle.specs[descriptor] != networks.specs[descriptor]:
-            raise ValueError(
-                f"--init: the model's {descriptor!r} is {bundle.specs[descriptor]}, the data's {networks.specs[descriptor]}"
-            )
-    count = len(bundle.networks[name])
-    expected = [state.params[name][f"linear{i}"]["kernel"].shape for i in range(len(networks.modules[name].hidden) + 1)]
-    found = [bundle.networks[name][i][0].shape for i in range(count)]
-    if found != expected:
-        raise ValueError(f"--init: {name} has layers {found}, the configuration wants {expected}")
+        found, expected = bundle.specs[descriptor], networks.specs[descriptor]
+        if found != expected:
+            raise ValueError(f"--init: the model's {descriptor!r} is {found}, the data's is {expected}")
+    linears = len(networks.modules[name].hidden) + 1
+    wanted = [state.params[name][f"linear{i}"]["kernel"].shape for i in range(linears)]
+    held = [kernel.shape for kernel, _ in bundle.networks[name]]
+    if held != wanted:
+        raise ValueError(f"--init: {name} has layers {held}, the configuration wants {wanted}")
 
 
 def _scaled(layers: Any, name: str, scales: Mapping[str, float]) -> list[tuple[np.ndarray, np.ndarray]]:

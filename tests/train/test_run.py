@@ -1,0 +1,209 @@
+"""Runs: they learn, end the same however often they were stopped, and refuse what they cannot do."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from xdesc_jax import console, models
+from xdesc_jax.bundle import load as load_bundle
+from xdesc_jax.config import LossConfig, OptimizerConfig
+from xdesc_jax.descriptors import DescriptorSpec, from_stored
+from xdesc_jax.export import to_bundle
+from xdesc_jax.infer import Translator
+from xdesc_jax.train.checkpoint import Checkpoints, load_model
+from xdesc_jax.train.run import train
+from xdesc_jax.train.step import create_state
+from xdesc_jax.train.warmstart import start_from_bundle
+
+ROOT = Path(__file__).parents[2]
+
+
+def weights(run: Path, which: str = "latest") -> list[np.ndarray]:
+    return jax.tree.leaves(load_model(run, which).networks)
+
+
+def log_lines(run: Path) -> list[dict]:
+    """The log without what depends on the clock."""
+    lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in line.items() if k != "rows_per_second"} for line in lines]
+
+
+@pytest.fixture
+def copied(straight, tmp_path) -> Path:
+    return Path(shutil.copytree(straight, tmp_path / "run"))
+
+
+@pytest.fixture
+def warnings_shown(monkeypatch) -> list[str]:
+    shown: list[str] = []
+    monkeypatch.setattr("xdesc_jax.train.checkpoint.warn", shown.append)
+    return shown
+
+
+def test_a_run_learns_and_writes_its_record(straight):
+    history = json.loads((straight / "validation.json").read_text())
+    assert [entry["epoch"] for entry in history] == [1, 2, 3]
+    assert history[-1]["mean_rank1"] > 3 * 1 / 128  # far above chance in a pool of 128
+    assert history[-1]["mean_rank1"] > history[0]["mean_rank1"]
+    assert set(history[-1]["bit_accuracy"]) == {f"{n}->toy-bits" for n in ("toy-bits", "toy-plain", "toy-unit")}
+    assert len(history[-1]["rank1"]) == 9 and len(history[-1]["joint_rank1"]) == 3
+    losses = [line["loss"] for line in log_lines(straight) if "loss" in line]
+    assert losses[-1] < losses[0]
+    assert list((straight / "tensorboard").iterdir())
+
+
+@pytest.mark.parametrize("saves", [1, 3])
+def test_a_killed_run_ends_as_an_uninterrupted_one(straight, toy_records, toy_config, tmp_path, saves):
+    """SIGKILL while the first or third checkpoint is being written: in an epoch, and behind its end."""
+    run = tmp_path / "run"
+    script = f"""
+import os, signal, sys
+sys.path[:0] = [{str(ROOT)!r}]
+from pathlib import Path
+from xdesc_jax.config import from_dict
+from xdesc_jax.train import checkpoint, run
+save, seen = checkpoint.Checkpoints.save, []
+def save_and_die(*arguments):
+    save(*arguments)
+    seen.append(1)
+    if len(seen) == {saves}:
+        os.kill(os.getpid(), signal.SIGKILL)
+checkpoint.Checkpoints.save = save_and_die
+run.train(from_dict({dataclasses.asdict(toy_config)!r}), Path({str(toy_records)!r}), Path({str(run)!r}))
+"""
+    killed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    train(toy_config, toy_records, run)
+    assert log_lines(run) == log_lines(straight)
+    for a, b in zip(weights(run), weights(straight), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_finished_run_is_not_trained_again(copied, toy_records, toy_config):
+    before = weights(copied)
+    train(toy_config, toy_records, copied)
+    for a, b in zip(weights(copied), before, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(copied, straight, toy_records, toy_config, warnings_shown):
+    latest = sorted((copied / "checkpoints").iterdir())[-1]
+    for file in latest.rglob("*"):
+        if file.is_file() and file.stat().st_size > 100:
+            file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    train(toy_config, toy_records, copied)
+    assert any("damaged" in text for text in warnings_shown)
+    for a, b in zip(weights(copied), weights(straight), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_an_empty_step_folder_is_passed_over(copied, straight, warnings_shown):
+    (copied / "checkpoints" / "00000099").mkdir()
+    for a, b in zip(weights(copied), weights(straight), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_other_settings_are_refused_with_the_difference(copied, toy_records, toy_config):
+    changed = dataclasses.replace(toy_config, seed=5, loss=LossConfig(alpha=0.2))
+    with pytest.raises(ValueError, match=r"loss.alpha: 0.1 -> 0.2; seed: 0 -> 5"):
+        train(changed, toy_records, copied)
+
+
+def test_a_diverged_run_stops_with_step_epoch_and_batch(toy_records, toy_config, tmp_path):
+    config = dataclasses.replace(toy_config, optimizer=OptimizerConfig(1e38))
+    with pytest.raises(FloatingPointError, match=r"at step \d+ \(epoch 0, batch \d+\)"):
+        train(config, toy_records, tmp_path / "run")
+    with pytest.raises(ValueError, match="no checkpoint"):
+        load_model(tmp_path / "run")
+
+
+def test_a_descriptor_that_the_records_lack_is_named(toy_records, toy_config, tmp_path):
+    with pytest.raises(ValueError, match=r"lack \['sift'\]"):
+        train(dataclasses.replace(toy_config, descriptors=("sift",)), toy_records, tmp_path / "run")
+
+
+def test_a_folder_with_other_files_is_no_run_directory(toy_records, toy_config, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match="holds no run"):
+        train(toy_config, toy_records, tmp_path)
+
+
+def test_export_computes_what_the_checkpoint_does_in_the_descriptors_own_scale(straight):
+    """The scale that training divides toy-plain by is folded into the exported layers."""
+    model = load_model(straight)
+    translator = Translator(to_bundle(model))
+    translator.self_check()
+    rows = from_stored(model.samples["toy-plain"], model.specs["toy-plain"])
+    itself = translator.translate(rows, "toy-plain", "toy-plain")
+    assert np.corrcoef(rows.ravel(), itself.ravel())[0, 1] > 0.5
+    assert np.linalg.norm(itself) == pytest.approx(np.linalg.norm(rows), rel=0.5)
+
+
+def test_best_is_the_checkpoint_of_the_best_validation(straight):
+    history = json.loads((straight / "validation.json").read_text())
+    best = max(history, key=lambda entry: entry["mean_rank1"])
+    assert load_model(straight, "best").provenance["steps"] == best["step"]
+
+
+def test_a_state_loads_on_any_number_of_devices_as_numpy(straight, toy_config):
+    model = load_model(straight)
+    assert all(isinstance(x, np.ndarray) for x in jax.tree.leaves(model.networks))
+
+
+def test_another_architecture_is_refused(straight, warnings_shown):
+    settings = json.loads((straight / "config.json").read_text())
+    specs = {n: DescriptorSpec.from_dict(s) for n, s in settings["specs"].items()}
+    from xdesc_jax.config import ModelConfig
+
+    wider = models.build_networks(specs, ModelConfig(embedding_width=9))
+    like = jax.eval_shape(partial(create_state, wider), jax.random.key(0))
+    with pytest.raises(ValueError, match="no checkpoint can be read"):
+        Checkpoints(straight, settings["hash"], read_only=True).restore(like)
+
+
+def test_training_goes_on_from_a_model_file(straight, toy_records, toy_config, tmp_path):
+    """The unfolded state computes the model's functions, and a run from it starts where the model ended."""
+    bundle = to_bundle(load_model(straight))
+    networks = models.build_networks(bundle.specs, toy_config.model)
+    scales = {"toy-bits": 1.0, "toy-plain": 5.0, "toy-unit": 1.0}
+    sample = {n: np.asarray(from_stored(x, bundle.specs[n]), np.float32) for n, x in bundle.sample.inputs.items()}
+    rows = {n: jnp.asarray(x / scales[n]) for n, x in sample.items()}
+    state = start_from_bundle(create_state(networks, jax.random.key(9)), networks, bundle, rows, scales)
+    variables = {"params": state.params, "batch_stats": state.batch_stats}
+    for (source, target), expected in bundle.sample.translations.items():
+        found = models.translate(networks, variables, rows[source], source, target) * scales[target]
+        if bundle.specs[target].binary:
+            found = jax.nn.sigmoid(found)
+        np.testing.assert_allclose(found, expected, atol=2e-4)
+
+    bundle.save(tmp_path / "model.safetensors")
+    once = dataclasses.replace(toy_config, epochs=1, optimizer=OptimizerConfig(1e-4))
+    run = train(once, toy_records, tmp_path / "run", init=tmp_path / "model.safetensors")
+    first, model_end = log_lines(run)[0]["loss"], log_lines(straight)[-2]["loss"]
+    assert first < 1.15 * model_end
+    assert load_bundle(tmp_path / "model.safetensors").space_id == load_model(run).provenance["init"]
+
+
+def test_init_from_another_architecture_is_refused(straight, toy_config):
+    bundle = to_bundle(load_model(straight))
+    wider = dataclasses.replace(toy_config.model, embedding_width=9)
+    networks = models.build_networks(bundle.specs, wider)
+    with pytest.raises(ValueError, match="encoder/toy-bits has layers"):
+        start_from_bundle(create_state(networks, jax.random.key(0)), networks, bundle, {}, {})
+
+
+def test_warnings_reach_the_console(capsys):
+    console.warn("odd")
+    assert "warning: odd" in capsys.readouterr().err
