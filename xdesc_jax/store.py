@@ -143,7 +143,7 @@ class FeatureStore:
             if "valid" in group:
                 valid = np.asarray(group["valid"], bool)
             else:
-                valid = descriptors.any(axis=1)
+                valid = np.asarray(descriptors.any(axis=1))
         except (OSError, KeyError) as error:
             raise ValueError(f"{self.path}: features of {name!r} cannot be read ({error})") from error
         if descriptors.dtype == np.float16:

@@ -99,6 +99,20 @@ def test_keypoints_and_descriptors_are_taken_from_a_database(photos, tmp_path):
     assert path.read_bytes() == before
 
 
+def test_database_without_the_descriptors_asked_for_is_named(photos, tmp_path):
+    from xdesc_jax.colmap.pycolmap_api import pycolmap
+
+    path = tmp_path / "map.db"
+    with pycolmap.Database.open(path) as db:
+        pinhole = pycolmap.Camera(model="SIMPLE_PINHOLE", width=121, height=97, params=[100, 60, 48])
+        camera = db.write_camera(pinhole)
+        for name in NAMES:
+            image = db.write_image(pycolmap.Image(name=name, camera_id=camera))
+            db.write_keypoints(image, np.array([[60, 50, 2, 0.5]], np.float32))
+    with pytest.raises(ValueError, match="map.db: 'A.png': colmap-sift asked for 1 keypoints, found none"):
+        extract(photos, tmp_path / "out", descriptors=("colmap-sift",), keypoints=str(path))
+
+
 def test_affine_shapes_are_kept(photos, tmp_path):
     shapes = np.array([[[3, 1], [0, 2]], [[2, 0], [1, 2]]], np.float32)
     source = tmp_path / "shapes.h5"
@@ -222,6 +236,15 @@ def test_unusable_settings_are_refused_before_any_work(photos, tmp_path, monkeyp
     monkeypatch.setattr(workers, "detect_photo", None)
     with pytest.raises(ValueError, match=message):
         extract(photos, tmp_path / "out", **settings)
+
+
+@pytest.mark.parametrize("source", ["photo", "detector", "patch"])
+def test_descriptor_that_comes_from_files_alone_is_refused(photos, tmp_path, monkeypatch, source):
+    monkeypatch.setattr(descriptors, "_REGISTRY", dict(descriptors._REGISTRY))
+    monkeypatch.setattr(workers, "detect_photo", None)
+    register(DescriptorSpec("theirs", 64), source=source)
+    with pytest.raises(ValueError, match="'theirs' (is registered without a function|comes with its own detector)"):
+        extract(photos, tmp_path / "out", descriptors=("theirs",), keypoints="opencv")
 
 
 def test_missing_keypoint_file_is_named(photos, tmp_path):

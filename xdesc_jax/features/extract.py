@@ -115,6 +115,12 @@ def check_ready(settings: ExtractSettings) -> None:
             f"descriptor {COLMAP_SIFT!r} exists only where COLMAP detects the keypoints or a COLMAP database "
             f"holds it, but keypoints come from {settings.keypoints!r}"
         )
+    for name in settings.names("detector"):
+        if name != COLMAP_SIFT:
+            raise ValueError(f"descriptor {name!r} comes with its own detector, which is not in this package")
+    for name in settings.names("photo"):
+        if get_entry(name).describe is None:
+            raise ValueError(f"descriptor {name!r} is registered without a function; its rows can only come from files")
     if names := settings.names("patch"):
         from xdesc_jax.features.describe import describer
 

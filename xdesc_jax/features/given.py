@@ -7,7 +7,7 @@ with COLMAP's SIFT descriptors. The file is only read.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -112,7 +112,7 @@ def _of_store(features: ImageFeatures) -> Keypoints:
 
 
 @contextlib.contextmanager
-def _located(where: str):
+def _located(where: str) -> Iterator[None]:
     """Puts file and photo before the message of a ValueError."""
     try:
         yield

@@ -160,11 +160,11 @@ def detect_photo(path: Path | str, settings: ExtractSettings, given: GivenKeypoi
         points = keypoints.detect_opencv(gray, settings.max_keypoints)
     patches, valid = extract_patches(gray, points)
     descriptors = {}
-    for name in settings.names("detector"):
-        descriptors[name] = _from_detector(name, colmap_sift, points, given)
+    if COLMAP_SIFT in settings.descriptors:
+        descriptors[COLMAP_SIFT] = _checked_sift(colmap_sift, points, given)
     for name in settings.names("photo"):
         describe = get_entry(name).describe
-        assert describe is not None
+        assert describe is not None  # see `extract.check_ready`
         descriptors[name], described = resolve(describe)(gray, points)
         valid = valid & described
     return PhotoFeatures(points, patches, descriptors, valid, image_size)
@@ -198,11 +198,7 @@ def _fitting(
     return given.keypoints, given.colmap_sift
 
 
-def _from_detector(
-    name: str, colmap_sift: np.ndarray | None, points: Keypoints, given: GivenKeypoints | None
-) -> np.ndarray:
-    if name != COLMAP_SIFT:
-        raise ValueError(f"descriptor {name!r} comes with its own detector, which is not in this package")
+def _checked_sift(colmap_sift: np.ndarray | None, points: Keypoints, given: GivenKeypoints | None) -> np.ndarray:
     if colmap_sift is None and len(points) == 0:
         return np.zeros((0, 128), np.uint8)
     if colmap_sift is None or len(colmap_sift) != len(points):

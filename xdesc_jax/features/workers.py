@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import multiprocessing
 import os
+import signal
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -111,6 +112,7 @@ def _settled(name: str, job: Job | None, result: Future[Result] | PhotoFeatures)
 def _start_worker(threads: int, entries: list[Entry]) -> None:
     import cv2
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted too, and stops its workers
     cv2.setNumThreads(threads)
     for entry in entries:  # what the caller registered is not known in a new process
         register(entry.spec, entry.describe, source=entry.source, load=entry.load)
