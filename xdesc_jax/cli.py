@@ -15,7 +15,7 @@ import sys
 STAGES: dict[tuple[str, ...], tuple[str, str, str]] = {
     ("extract",): ("xdesc_jax.features.extract:extract", "features,colmap", "photos -> feature files"),
     ("records",): ("xdesc_jax.data.records:records", "train,features,colmap", "photos or feature files -> training records"),
-    ("train",): ("xdesc_jax.train.run:train", "train", "records -> run directory"),
+    ("train",): ("xdesc_jax.train.run:command", "train", "records -> run directory"),
     ("export",): ("xdesc_jax.export:export", "train", "run directory -> one model file"),
     ("translate",): ("xdesc_jax.translate:translate", "", "descriptors -> another type, or the joint space"),
     ("match",): ("xdesc_jax.match:match", "", "feature files -> match files"),
@@ -56,9 +56,13 @@ def _run(words: tuple[str, ...], arguments: list[str]) -> int:
     module, function = target.split(":")
     try:
         stage = getattr(importlib.import_module(module), function)
-        import tyro
+        prog = f"xdesc {' '.join(words)}"
+        if function == "command":  # parses its own words, since a file among them gives its defaults
+            stage(prog, arguments)
+        else:
+            import tyro
 
-        tyro.cli(stage, prog=f"xdesc {' '.join(words)}", args=arguments, config=(tyro.conf.PositionalRequiredArgs,))
+            tyro.cli(stage, prog=prog, args=arguments, config=(tyro.conf.PositionalRequiredArgs,))
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("xdesc_jax"):
             raise

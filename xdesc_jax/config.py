@@ -1,0 +1,153 @@
+"""Training configurations: frozen dataclasses, defaults here and nowhere else.
+
+In: a `configs/*.py` file with `get_config()`. Out: a `TrainConfig`, printed, hashed and saved by every run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+from pathlib import Path
+from typing import Any, Literal
+
+from xdesc_jax.files import config_hash
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """The networks."""
+
+    kind: Literal["encoder_decoder", "pair"] = "encoder_decoder"
+    """One encoder and decoder a descriptor, or one network per ordered pair (paper section 4.2)."""
+    embedding_width: int = 128
+    """Values of an embedding in the joint space."""
+    hidden_handcrafted: tuple[int, ...] = (1024, 1024)
+    """Hidden widths where the descriptor's own are (1024, 1024): hand-crafted and binary ones."""
+    hidden_learned: tuple[int, ...] = (256, 256)
+    """Hidden widths where the descriptor's own are (256, 256)."""
+    matmul: Literal["float32", "bfloat16"] = "float32"
+    """Operand type of matrix products; sums and parameters stay float32."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LossConfig:
+    """L = L^T + alpha L^M."""
+
+    variant: Literal["quadratic", "autoencoder", "linear"] = "quadratic"
+    """Pairs used: all, i -> i for the translation, or a random permutation each step."""
+    distance: Literal["euclidean", "squared"] = "euclidean"
+    """Distance in the triplet: as the paper writes it, or its square as in the authors' code."""
+    alpha: float = 0.1
+    """Weight of the matching loss."""
+    margin: float = 1.0
+    """Triplet margin, in units of the distance."""
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerConfig:
+    """Adam."""
+
+    learning_rate: float = 1e-3
+    """Step size at its peak."""
+    schedule: Literal["constant", "cosine"] = "constant"
+    """Constant, or a cosine down to zero at the last step."""
+    warmup_steps: int = 0
+    """Steps of linear warm-up."""
+
+
+@dataclasses.dataclass(frozen=True)
+class JitterConfig:
+    """Augmentation of patches on the device, for records with patches (all zero: none)."""
+
+    rotation_deg: float = 0.0
+    """Standard deviation of the rotation, degrees."""
+    scale: float = 0.0
+    """Standard deviation of log scale."""
+    shift_px: float = 0.0
+    """Standard deviation of the shift, px of the 32 px patch."""
+    brightness: float = 0.0
+    """Standard deviation of the offset, in units of the gray range."""
+    contrast: float = 0.0
+    """Standard deviation of log contrast."""
+    noise: float = 0.0
+    """Standard deviation of pixel noise, in units of the gray range."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig:
+    """One training run."""
+
+    descriptors: tuple[str, ...] = ()
+    """Which descriptors take part; empty for all that the records hold."""
+    inputs: Literal["columns", "patches"] = "columns"
+    """Read descriptor columns, or patches whose descriptors are computed on the device."""
+    weights: tuple[str, ...] = ()
+    """NAME=FILE weight files of descriptors computed from patches (hardnet, sosnet, tfeat)."""
+    epochs: int = 5
+    """Passes over the training split."""
+    batch_size: int = 1024
+    """Rows a step, over all devices."""
+    seed: int = 0
+    """Initial weights, data order, permutations and jitter."""
+    resident: bool = False
+    """Hold the whole set in memory instead of streaming it."""
+    checkpoint_every: int = 500
+    """Steps between checkpoints; one more at each end of an epoch."""
+    log_every: int = 20
+    """Steps between lines of the log."""
+    validation_rows: int = 4096
+    """Rows of the validation split measured after each epoch; also the retrieval pool."""
+    model: ModelConfig = ModelConfig()
+    loss: LossConfig = LossConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    jitter: JitterConfig = JitterConfig()
+
+    @property
+    def hash(self) -> str:
+        return config_hash(dataclasses.asdict(self))
+
+
+def load_config(path: Path | str) -> TrainConfig:
+    """Runs `get_config()` of a configuration file.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: it defines no `get_config`, or that returns something else.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such configuration file")
+    module_spec = importlib.util.spec_from_file_location(f"xdesc_config_{path.stem}", path)
+    if module_spec is None or module_spec.loader is None:
+        raise ValueError(f"{path}: not a Python file")
+    module = importlib.util.module_from_spec(module_spec)
+    module_spec.loader.exec_module(module)
+    if not hasattr(module, "get_config"):
+        raise ValueError(f"{path}: defines no get_config()")
+    config = module.get_config()
+    if not isinstance(config, TrainConfig):
+        raise ValueError(f"{path}: get_config() returned {type(config).__name__}, expected TrainConfig")
+    return config
+
+
+def from_dict(fields: dict[str, Any]) -> TrainConfig:
+    """The inverse of `dataclasses.asdict`, for configurations saved as JSON."""
+    nested = {"model": ModelConfig, "loss": LossConfig, "optimizer": OptimizerConfig, "jitter": JitterConfig}
+
+    def build(kind: type, values: dict[str, Any]) -> Any:
+        return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+
+    rest = {k: v for k, v in fields.items() if k not in nested}
+    return build(TrainConfig, rest | {k: build(c, fields[k]) for k, c in nested.items() if k in fields})
+
+
+def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
+    """'field: old -> new' for each field in which two configurations differ."""
+    lines = []
+    for key in sorted(set(old) | set(new)):
+        a, b = old.get(key), new.get(key)
+        if isinstance(a, dict) and isinstance(b, dict):
+            lines += differences(a, b, f"{prefix}{key}.")
+        elif (list(a) if isinstance(a, tuple) else a) != (list(b) if isinstance(b, tuple) else b):
+            lines.append(f"{prefix}{key}: {a} -> {b}")
+    return lines

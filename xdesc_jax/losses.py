@@ -1,0 +1,173 @@
+"""Losses: translation (L^T) and matching (L^M) over pairs of descriptors, as pure functions.
+
+In: predictions, targets and stacked unit embeddings, with masks. Out: (sum, count) pairs, so that parts of a
+batch on several devices add up to the loss of the whole. Equations are the paper's, sections 4.2 and 4.3.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import lax
+
+from xdesc_jax.models import l2_norm
+
+EXCLUDED = -2.0  # below any cosine
+
+
+class Sum(NamedTuple):
+    """A mean in the making: add both parts over devices and steps, then divide."""
+
+    total: jax.Array
+    count: jax.Array
+
+    def mean(self) -> jax.Array:
+        return self.total / jnp.maximum(self.count, 1.0)
+
+
+def masked_sum(values: jax.Array, mask: jax.Array) -> Sum:
+    """Sum and count of the values where mask is set (both broadcast)."""
+    mask = jnp.broadcast_to(mask, values.shape)
+    return Sum(jnp.sum(jnp.where(mask, values, 0.0)), jnp.sum(mask, dtype=jnp.float32))
+
+
+def translation_error(prediction: jax.Array, target: jax.Array, binary: bool) -> jax.Array:
+    """L^T of each row: the residual's L2 norm, or the mean binary cross-entropy over bits.
+
+    Args:
+        prediction: [..., B, D] float32 descriptors, or logits where binary.
+        target: [B, D] float32, bits as 0 and 1.
+
+    Returns:
+        [..., B] float32.
+    """
+    if binary:
+        return jnp.mean(optax.sigmoid_binary_cross_entropy(prediction, target), axis=-1)
+    return l2_norm(prediction - target)
+
+
+def row_ids(x: jax.Array) -> jax.Array:
+    """A 32-bit hash of each row of x [B, D] float32 -> [B] uint32; equal rows have equal hashes.
+
+    Integer arithmetic, so it does not depend on the order of summation, as a float projection would.
+    """
+    words = lax.bitcast_convert_type(x + 0.0, jnp.uint32)  # + 0.0 makes -0.0 and 0.0 one
+    multipliers = np.random.default_rng(0).integers(1, 2**32, x.shape[-1], dtype=np.uint32) | 1
+    mixed = (words ^ (words >> 15)) * jnp.asarray(multipliers)
+    return jnp.sum(mixed ^ (mixed >> 13), axis=-1, dtype=jnp.uint32)
+
+
+class Rows(NamedTuple):
+    """Rows of a batch as the matching loss sees them, stacked over descriptors."""
+
+    embeddings: jax.Array  # [A, B, E] unit rows
+    ids: jax.Array  # [A, B] uint32, equal for equal descriptors
+    mask: jax.Array  # [B] bool, False for padding
+    points: jax.Array  # [B] int32, equal for patches of the same 3D point
+
+
+def gather_rows(rows: Rows, axis_name: str | None) -> Rows:
+    """The rows of all devices, in device order; differentiable."""
+    if axis_name is None:
+        return rows
+    gather = lambda x, axis: lax.all_gather(x, axis_name, axis=axis, tiled=True)  # noqa: E731
+    return Rows(gather(rows.embeddings, 1), gather(rows.ids, 1), gather(rows.mask, 0), gather(rows.points, 0))
+
+
+def matching_loss(
+    rows: Rows,
+    pairs: jax.Array,
+    margin: jax.Array | float,
+    distance: str,
+    *,
+    symmetric: bool = True,
+    axis_name: str | None = None,
+) -> Sum:
+    """L^M: triplet margin loss with the hardest negative in the batch.
+
+    Negatives are mined over the global batch without gradient; only the chosen distances are differentiated.
+    Rows that equal the anchor's descriptor or the positive's (the same patch twice, equal BRIEF codes), or
+    show the same 3D point, are no negatives: at distance 0 from the positive they would cancel it. An anchor
+    left without any negative does not count.
+
+    Args:
+        rows: this device's rows, [A, b, ...].
+        pairs: [P, 2] int32 of (i, j).
+        margin: the margin m, in units of the distance.
+        distance: 'euclidean' or 'squared'.
+        symmetric: (i, j) stands for i -> j and j -> i (once where i = j), not for i -> j alone.
+        axis_name: the mapped axis over which the batch is spread, if any.
+
+    Returns:
+        Sum of max(m + pos - neg, 0) over directions and this device's rows, and how many they are.
+    """
+    everyone = gather_rows(rows, axis_name)
+    i, j = pairs[:, 0], pairs[:, 1]
+    mine = jax.vmap(lambda a, b: hardest_negatives(rows, everyone, a, b, axis_name))
+    forward, backward, has_forward, has_backward = jax.tree.map(lax.stop_gradient, mine(i, j))
+    z, z_all = rows.embeddings, everyone.embeddings
+    length = l2_norm if distance == "euclidean" else lambda v: jnp.sum(v * v, axis=-1)
+
+    def directed(anchor: jax.Array, other: jax.Array, negative: jax.Array, usable: jax.Array) -> Sum:
+        def one(a: jax.Array, b: jax.Array, n: jax.Array) -> jax.Array:
+            return jnp.maximum(margin + length(z[a] - z[b]) - length(z[a] - z_all[b][n]), 0.0)
+
+        return masked_sum(jax.vmap(one)(anchor, other, negative), usable & rows.mask)
+
+    there = directed(i, j, forward, has_forward)
+    if not symmetric:
+        return there
+    back = directed(j, i, backward, has_backward & (i != j)[:, None])
+    return Sum(there.total + back.total, there.count + back.count)
+
+
+def hardest_negatives(
+    rows: Rows, everyone: Rows, i: jax.Array, j: jax.Array, axis_name: str | None
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """Indices into the global batch of the hardest negatives, both directions from one product.
+
+    sim(j, i) is the transpose of sim(i, j): row maxima serve i -> j, column maxima j -> i.
+
+    Returns:
+        For this device's rows p: argmax_q sim(e_i(p), e_j(q)), argmax_q sim(e_j(p), e_i(q)), [b] int32
+        each, and whether there is one, [b] bool each.
+    """
+    similarity = rows.embeddings[i] @ everyone.embeddings[j].T  # [b, B]
+
+    def same(a: jax.Array, b: jax.Array) -> jax.Array:
+        return a[:, None] == b[None, :]
+
+    excluded = same(rows.ids[i], everyone.ids[i]) | same(rows.ids[j], everyone.ids[j])
+    excluded |= same(rows.points, everyone.points) | ~rows.mask[:, None] | ~everyone.mask[None, :]
+    similarity = jnp.where(excluded, EXCLUDED, similarity)
+    forward_best, forward = first_maximum(similarity, axis=1)
+    backward_best, backward = first_maximum(similarity, axis=0)  # [B], over this device's rows
+    if axis_name is not None:
+        size = len(rows.mask)
+        device = lax.axis_index(axis_name)
+        best = lax.all_gather(backward_best, axis_name)  # [devices, B]
+        index = lax.all_gather(backward + device * size, axis_name)
+        winner = jnp.argmax(best, axis=0)  # the first device, as the first row on one device
+        here = device * size + jnp.arange(size)
+        backward_best, backward = best[winner[here], here], index[winner[here], here]
+    return forward, backward, forward_best > EXCLUDED, backward_best > EXCLUDED
+
+
+def first_maximum(x: jax.Array, axis: int) -> tuple[jax.Array, jax.Array]:
+    """Maximum of a matrix along an axis and the first index that attains it (int32).
+
+    Two plain reductions: XLA's CPU compiler vectorises them, but not the pair-valued one of `argmax`.
+    """
+    best = jnp.max(x, axis=axis, keepdims=True)
+    position = lax.broadcasted_iota(jnp.int32, x.shape, axis)
+    first = jnp.min(jnp.where(x == best, position, x.shape[axis] - 1), axis=axis)
+    return jnp.squeeze(best, axis), first
+
+
+def all_pairs(count: int) -> np.ndarray:
+    """Unordered pairs (i <= j) of `count` descriptors, [count (count + 1) / 2, 2] int32."""
+    return np.stack(np.triu_indices(count), axis=1).astype(np.int32)

@@ -1,0 +1,236 @@
+"""Networks: one MLP encoder and decoder a descriptor, or one MLP per ordered pair.
+
+In: canonical descriptors, float32 [B, D] (bits as 0 and 1). Out: unit embeddings [B, E], and raw decoder
+outputs [B, D'] that `finish` turns into descriptors. Flax Linen modules with a batch norm of our own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from xdesc_jax.config import ModelConfig
+from xdesc_jax.descriptors import DescriptorSpec
+
+BN_MOMENTUM = 0.9  # PyTorch's momentum 0.1
+BN_EPSILON = 1e-5
+
+Variables = dict[str, Any]
+
+
+def l2_norm(x: jax.Array) -> jax.Array:
+    """Row norms [..., D] -> [...]; the gradient at a zero row is zero, not NaN or inf."""
+    squared = jnp.sum(x * x, axis=-1)
+    # Both branches of a `where` are differentiated: sqrt must not see the zero either.
+    positive = squared > 0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, squared, 1.0)), 0.0)
+
+
+def unit(x: jax.Array) -> jax.Array:
+    """Rows scaled to unit length; zero rows stay zero, with zero gradient."""
+    norm = l2_norm(x)[..., None]
+    return x / jnp.where(norm > 0, norm, 1.0)
+
+
+def finish(y: jax.Array, spec: DescriptorSpec) -> jax.Array:
+    """Raw decoder output -> descriptor: ReLU and unit length as the spec says; bits stay logits."""
+    if spec.output == "relu":
+        y = nn.relu(y)
+    return unit(y) if spec.normalized else y
+
+
+@jax.custom_vjp
+def bfloat16_matmul(x: jax.Array, kernel: jax.Array) -> jax.Array:
+    """x [B, N] @ kernel [N, M] with bfloat16 operands and float32 sums, forward and backward."""
+    return _dot(x, kernel, 1, 0)
+
+
+def _dot(a: jax.Array, b: jax.Array, axis_a: int, axis_b: int) -> jax.Array:
+    a, b = a.astype(jnp.bfloat16), b.astype(jnp.bfloat16)
+    return lax.dot_general(a, b, (((axis_a,), (axis_b,)), ((), ())), preferred_element_type=jnp.float32)
+
+
+bfloat16_matmul.defvjp(
+    lambda x, kernel: (_dot(x, kernel, 1, 0), (x, kernel)),
+    lambda saved, g: (_dot(g, saved[1], 1, 1), _dot(saved[0], g, 0, 0)),
+)
+
+
+class Linear(nn.Module):
+    """x [B, N] -> x @ kernel + bias, [B, M]."""
+
+    width: int
+    matmul: str = "float32"
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        kernel = self.param("kernel", nn.initializers.lecun_normal(), (x.shape[-1], self.width))
+        bias = self.param("bias", nn.initializers.zeros, (self.width,))
+        product = bfloat16_matmul(x, kernel) if self.matmul == "bfloat16" else x @ kernel
+        return product + bias
+
+
+class SyncBatchNorm(nn.Module):
+    """Batch norm over the rows where `mask` is set, of all devices on `axis_name`.
+
+    The statistics are psums of (sum, count), then of squared deviations: exact for shards of unequal or
+    zero row count, where an average of the devices' means (flax's BatchNorm) is not, and free of the
+    cancellation in E[x^2] - E[x]^2.
+    """
+
+    axis_name: str | None = None
+
+    @nn.compact
+    def __call__(self, x: jax.Array, mask: jax.Array | None, train: bool) -> jax.Array:
+        width = (x.shape[-1],)
+        scale = self.param("scale", nn.initializers.ones, width)
+        offset = self.param("offset", nn.initializers.zeros, width)
+        running_mean = self.variable("batch_stats", "mean", jnp.zeros, width)
+        running_var = self.variable("batch_stats", "var", jnp.ones, width)
+        if not train:
+            mean, var = running_mean.value, running_var.value
+        else:
+            mean, var = masked_moments(x, mask, self.axis_name)
+            if not self.is_initializing():
+                running_mean.value = BN_MOMENTUM * running_mean.value + (1 - BN_MOMENTUM) * mean
+                running_var.value = BN_MOMENTUM * running_var.value + (1 - BN_MOMENTUM) * var
+        return (x - mean) * (lax.rsqrt(var + BN_EPSILON) * scale) + offset
+
+
+def masked_moments(x: jax.Array, mask: jax.Array | None, axis_name: str | None) -> tuple[jax.Array, jax.Array]:
+    """Mean and biased variance [D] of the rows of x [B, D] where mask [B] is set, over all devices."""
+    total = partial(lax.psum, axis_name=axis_name) if axis_name else lambda v: v
+    weight = jnp.ones((len(x), 1)) if mask is None else mask[:, None].astype(x.dtype)
+    count = jnp.maximum(total(jnp.sum(weight)), 1.0)
+    mean = total(jnp.sum(x * weight, axis=0)) / count
+    var = total(jnp.sum(jnp.square(x - mean) * weight, axis=0)) / count
+    return mean, var
+
+
+class MLP(nn.Module):
+    """Linear -> batch norm -> ReLU for each hidden width, then a plain Linear (paper section 4.4)."""
+
+    hidden: tuple[int, ...]
+    width: int
+    matmul: str = "float32"
+    axis_name: str | None = None
+
+    @nn.compact
+    def __call__(self, x: jax.Array, mask: jax.Array | None = None, train: bool = False) -> jax.Array:
+        for i, hidden in enumerate(self.hidden):
+            x = Linear(hidden, self.matmul, name=f"linear{i}")(x)
+            x = SyncBatchNorm(self.axis_name, name=f"norm{i}")(x, mask, train)
+            x = nn.relu(x)
+        return Linear(self.width, self.matmul, name=f"linear{len(self.hidden)}")(x)
+
+
+class Networks(NamedTuple):
+    """What a model consists of; `modules` are keyed 'encoder/<name>', 'decoder/<name>' or 'pair/<s>/<t>'."""
+
+    kind: str
+    names: tuple[str, ...]
+    specs: dict[str, DescriptorSpec]
+    modules: dict[str, MLP]
+    input_widths: dict[str, int]
+
+
+def build_networks(
+    specs: Mapping[str, DescriptorSpec], config: ModelConfig, axis_name: str | None = None
+) -> Networks:
+    """The modules for these descriptors.
+
+    Args:
+        specs: descriptors by name, in the order in which embeddings are stacked.
+        config: widths and kind.
+        axis_name: the mapped axis over which batch norm is synchronised, inside a mapped step.
+    """
+    modules, inputs = {}, {}
+    mlp = partial(MLP, matmul=config.matmul, axis_name=axis_name)
+    if config.kind == "encoder_decoder":
+        for name, spec in specs.items():
+            hidden = hidden_widths(spec, config)
+            modules[f"encoder/{name}"] = mlp(hidden, config.embedding_width)
+            modules[f"decoder/{name}"] = mlp(hidden[::-1], spec.width)
+            inputs |= {f"encoder/{name}": spec.width, f"decoder/{name}": config.embedding_width}
+    else:
+        for source in specs:
+            for target in specs:
+                if source != target:
+                    width = pair_hidden_width(specs[source], specs[target], config)
+                    modules[f"pair/{source}/{target}"] = mlp((width, width), specs[target].width)
+                    inputs[f"pair/{source}/{target}"] = specs[source].width
+    return Networks(config.kind, tuple(specs), dict(specs), modules, inputs)
+
+
+def hidden_widths(spec: DescriptorSpec, config: ModelConfig) -> tuple[int, ...]:
+    """The configuration's widths for the two kinds of the paper, else the spec's own."""
+    return {(1024, 1024): config.hidden_handcrafted, (256, 256): config.hidden_learned}.get(spec.hidden, spec.hidden)
+
+
+def pair_hidden_width(source: DescriptorSpec, target: DescriptorSpec, config: ModelConfig) -> int:
+    """Width h of two hidden layers with as many weights as the source's encoder and target's decoder.
+
+    h solves (D_s + D_t) h + h^2 = weights of the two (supplement, 'Pair vs. encoder-decoder').
+    """
+
+    def weights(widths: Sequence[int]) -> int:
+        return sum(a * b for a, b in zip(widths, widths[1:], strict=False))
+
+    total = weights([source.width, *hidden_widths(source, config), config.embedding_width])
+    total += weights([config.embedding_width, *hidden_widths(target, config)[::-1], target.width])
+    both = source.width + target.width
+    return max(1, round((math.sqrt(both**2 + 4 * total) - both) / 2))
+
+
+def init_variables(networks: Networks, key: jax.Array) -> Variables:
+    """Initial {'params': {network: ...}, 'batch_stats': {network: ...}}."""
+    variables: Variables = {"params": {}, "batch_stats": {}}
+    for i, (name, module) in enumerate(networks.modules.items()):
+        # Initialisation outside the mapped step: nothing to synchronise.
+        fresh = module.clone(axis_name=None).init(jax.random.fold_in(key, i), jnp.zeros((1, networks.input_widths[name])))
+        variables["params"][name] = fresh["params"]
+        variables["batch_stats"][name] = fresh.get("batch_stats", {})
+    return variables
+
+
+def apply(networks: Networks, variables: Variables, name: str, x: jax.Array) -> jax.Array:
+    """One network with its running statistics: [B, N] -> raw [B, M]."""
+    own = {kind: variables[kind][name] for kind in ("params", "batch_stats")}
+    return networks.modules[name].apply(own, x)
+
+
+def embed(networks: Networks, variables: Variables, x: jax.Array, source: str) -> jax.Array:
+    """Canonical rows -> unit embeddings [B, E]."""
+    return unit(apply(networks, variables, f"encoder/{source}", x))
+
+
+def translate(networks: Networks, variables: Variables, x: jax.Array, source: str, target: str) -> jax.Array:
+    """Canonical rows of `source` -> rows of `target` (logits where binary)."""
+    if networks.kind == "pair":
+        raw = apply(networks, variables, f"pair/{source}/{target}", x)
+    else:
+        raw = apply(networks, variables, f"decoder/{target}", embed(networks, variables, x, source))
+    return finish(raw, networks.specs[target])
+
+
+def forward(layers: Sequence[Mapping[str, Any]], x: jax.Array) -> jax.Array:
+    """The raw output of one network given as a list of layers, the form in which models are exported.
+
+    Args:
+        layers: each {kernel [N, M], bias [M]} and, but for the last, {scale, offset, mean, var} [M].
+        x: [B, N] float32.
+    """
+    for i, layer in enumerate(layers):
+        x = jnp.matmul(x, layer["kernel"], precision="highest") + layer["bias"]
+        if "mean" in layer:
+            x = (x - layer["mean"]) * (lax.rsqrt(layer["var"] + BN_EPSILON) * layer["scale"]) + layer["offset"]
+        if i < len(layers) - 1:
+            x = nn.relu(x)
+    return x

@@ -1,0 +1,263 @@
+"""Checkpoints: the one module that imports orbax, and the layout of a run directory.
+
+In: training states. Out: `RUN/checkpoints/<step>` (the latest two and the best), each with a digest that is
+verified after the save and on load; `RUN/config.json` and `RUN/statistics.npz`, from which a run can be
+resumed or exported on any number of devices.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from orbax.checkpoint import checkpoint_managers
+
+from xdesc_jax import models
+from xdesc_jax.config import TrainConfig, from_dict
+from xdesc_jax.console import warn
+from xdesc_jax.descriptors import DescriptorSpec
+from xdesc_jax.files import read_json
+from xdesc_jax.train.step import TrainState, create_state
+
+METRIC = "mean_rank1"
+
+
+@dataclasses.dataclass(frozen=True)
+class Position:
+    """Where training goes on: the next batch of an epoch, and the steps done so far."""
+
+    step: int
+    epoch: int
+    batch: int
+
+
+class Checkpoints:
+    """Saves and restores the states of one run.
+
+    Saving is asynchronous: `save` returns once the state is copied; it is written while training goes on, and
+    read back and compared before the next save or `close`.
+
+    Args:
+        run: the run directory.
+        config_hash: the configuration that the states belong to.
+    """
+
+    def __init__(self, run: Path, config_hash: str, read_only: bool = False):
+        self.directory = (Path(run) / "checkpoints").resolve()  # orbax refuses relative paths
+        self.config_hash = config_hash
+        policies = checkpoint_managers.AnyPreservationPolicy(
+            [
+                checkpoint_managers.LatestN(2),
+                checkpoint_managers.BestN(
+                    get_metric_fn=lambda m: m[METRIC], n=1, keep_checkpoints_without_metrics=False
+                ),
+            ]
+        )
+        options = ocp.CheckpointManagerOptions(
+            preservation_policy=policies, read_only=read_only, cleanup_tmp_directories=not read_only,
+            create=not read_only, step_format_fixed_length=8,
+        )  # fmt: skip
+        self._manager = ocp.CheckpointManager(self.directory, options=options)
+        self._unverified: tuple[int, str] | None = None
+
+    def save(self, state: TrainState, position: Position, metrics: dict[str, float] | None = None) -> None:
+        """Starts to write a state. Metrics, given at the end of an epoch, decide which is the best.
+
+        Raises:
+            FloatingPointError: a weight is not finite; nothing is written.
+        """
+        self.verify()
+        tree = _tree(jax.device_get(state))
+        if not all(np.isfinite(x).all() for x in jax.tree.leaves(tree["params"])):
+            raise FloatingPointError(f"weights are not finite after step {position.step}; not saved")
+        meta = {
+            "position": dataclasses.asdict(position),
+            "digest": digest(tree),
+            "config_hash": self.config_hash,
+            "metrics": metrics,
+        }
+        items = ocp.args.Composite(state=ocp.args.StandardSave(tree), meta=ocp.args.JsonSave(meta))
+        self._manager.save(position.step, args=items, metrics=metrics, force=True)
+        self._unverified = (position.step, meta["digest"])
+
+    def verify(self) -> None:
+        """Waits for the last save and compares what was written; a bad one is deleted and reported."""
+        if self._unverified is None:
+            return
+        (step, expected), self._unverified = self._unverified, None
+        self._manager.wait_until_finished()
+        stored = self._manager.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore()))
+        if digest(jax.tree.map(np.asarray, stored["state"])) != expected:
+            self._manager.delete(step)
+            raise OSError(f"{self.directory}: the checkpoint of step {step} reads back differently; deleted")
+
+    def close(self) -> None:
+        self.verify()
+        self._manager.close()
+
+    def restore(self, like: TrainState, which: str = "latest") -> tuple[TrainState, Position] | None:
+        """The latest (or best) good checkpoint as numpy arrays; damaged ones are passed over with a warning.
+
+        Args:
+            like: a state of the same architecture.
+            which: 'latest' or 'best'.
+
+        Returns:
+            State and position, or None where the run has no checkpoint yet.
+
+        Raises:
+            ValueError: there are checkpoints, but none is good, or they belong to another configuration.
+        """
+        steps = sorted(self._manager.all_steps(), reverse=True)
+        if which == "best" and (best := self._manager.best_step()) is not None:
+            steps = [best, *(s for s in steps if s != best)]
+        problems = []
+        for step in steps:
+            try:
+                return self._restore_step(like, step)
+            except (OSError, KeyError, ValueError, TypeError) as error:
+                if isinstance(error, WrongConfigurationError):
+                    raise
+                problems.append(f"step {step}: {str(error).splitlines()[0][:200]}")
+                warn(f"{self.directory}: checkpoint of step {step} is damaged, trying the one before")
+        if problems:
+            raise ValueError(f"{self.directory}: no checkpoint can be read ({'; '.join(problems)})")
+        return None
+
+    def _restore_step(self, like: TrainState, step: int) -> tuple[TrainState, Position]:
+        # The arrays' own shapes as numpy: what was saved on other devices must load on these.
+        target = jax.tree.map(lambda x: np.zeros(np.shape(x), x.dtype), _tree(like))
+        items = ocp.args.Composite(state=ocp.args.StandardRestore(target), meta=ocp.args.JsonRestore())
+        found = self._manager.restore(step, args=items)
+        meta = found["meta"]
+        if meta["config_hash"] != self.config_hash:
+            raise WrongConfigurationError(
+                f"{self.directory}: made with configuration {meta['config_hash']}, not {self.config_hash}"
+            )
+        if digest(found["state"]) != meta["digest"]:
+            raise ValueError("digest differs")
+        return TrainState(**found["state"]), Position(**meta["position"])
+
+
+class WrongConfigurationError(ValueError):
+    """A checkpoint of another configuration."""
+
+
+def _tree(state: TrainState) -> dict[str, Any]:
+    return {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
+
+
+def digest(tree: Any) -> str:
+    """sha256 over the paths, shapes and bytes of a tree of arrays."""
+    result = hashlib.sha256()
+    for path, leaf in jax.tree_util.tree_flatten_with_path(_plain(tree))[0]:
+        array = np.asarray(leaf)
+        result.update(f"{jax.tree_util.keystr(path)}{array.shape}{array.dtype}".encode())
+        result.update(np.ascontiguousarray(array).tobytes())
+    return result.hexdigest()
+
+
+def _plain(tree: Any) -> Any:
+    """Named tuples (optax) and dicts alike as dicts: orbax gives back what it likes."""
+    if hasattr(tree, "_asdict"):
+        tree = tree._asdict()
+    return {k: _plain(v) for k, v in tree.items()} if isinstance(tree, dict) else tree
+
+
+# --- Run directory ---------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedModel:
+    """A trained model as plain numpy, ready to be exported.
+
+    Attributes:
+        kind: 'encoder_decoder' or 'pair'.
+        specs: descriptors by name.
+        embedding_width: E; 0 for pair networks.
+        networks: 'encoder/<name>', 'decoder/<name>' or 'pair/<source>/<target>' -> list of layers
+            {kernel [N, M], bias [M]} and, but for the last, {scale, offset, mean, var} [M] of the batch norm
+            that follows, epsilon 1e-5. They map canonical rows, whatever scale training used.
+        statistics: mean and standard deviation [D] of the canonical rows of each descriptor.
+        samples: up to 64 aligned training rows of each descriptor in stored form.
+        config: the resolved configuration.
+        provenance: data, steps, figures, versions.
+    """
+
+    kind: str
+    specs: dict[str, DescriptorSpec]
+    embedding_width: int
+    networks: dict[str, list[dict[str, np.ndarray]]]
+    statistics: dict[str, tuple[np.ndarray, np.ndarray]]
+    samples: dict[str, np.ndarray]
+    config: dict[str, Any]
+    provenance: dict[str, Any]
+
+
+def load_model(run: Path | str, which: str = "best") -> TrainedModel:
+    """Reads the best or latest checkpoint of a run.
+
+    Raises:
+        FileNotFoundError: not a run directory.
+        ValueError: no checkpoint yet, or none that can be read.
+    """
+    run = Path(run)
+    if not (run / "config.json").exists():
+        raise FileNotFoundError(f"{run}: not a run directory (no config.json); see `xdesc train`")
+    settings = read_json(run / "config.json")
+    config = from_dict(settings["config"])
+    specs = {name: DescriptorSpec.from_dict(fields) for name, fields in settings["specs"].items()}
+    networks = models.build_networks(specs, config.model)
+    checkpoints = Checkpoints(run, settings["hash"], read_only=True)
+    found = checkpoints.restore(create_state(networks, jax.random.key(0)), which)
+    if found is None:
+        raise ValueError(f"{run}: has no checkpoint yet")
+    state, position = found
+    with np.load(run / "statistics.npz") as arrays:
+        moments = {n: (arrays[f"mean/{n}"], arrays[f"std/{n}"]) for n in specs}
+        scales = {n: float(arrays[f"scale/{n}"]) for n in specs}
+        samples = {n: arrays[f"sample/{n}"] for n in specs}
+    return TrainedModel(
+        kind=config.model.kind,
+        specs=specs,
+        embedding_width=config.model.embedding_width if config.model.kind == "encoder_decoder" else 0,
+        networks={key: _layers(state, key, scales) for key in networks.modules},
+        statistics=moments,
+        samples=samples,
+        config=dataclasses.asdict(config),
+        provenance=_provenance(run, settings, config, position),
+    )
+
+
+def _provenance(run: Path, settings: dict[str, Any], config: TrainConfig, position: Position) -> dict[str, Any]:
+    history = read_json(run / "validation.json") if (run / "validation.json").exists() else []
+    figures = [entry for entry in history if entry["step"] <= position.step]
+    return {
+        "data": settings["data"], "init": settings["init"], "versions": settings["versions"],
+        "config_hash": config.hash, "steps": position.step, "rows_seen": position.step * config.batch_size,
+        "validation": figures[-1] if figures else None,
+    }  # fmt: skip
+
+
+def _layers(state: TrainState, key: str, scales: dict[str, float]) -> list[dict[str, np.ndarray]]:
+    """One network as layers, with the scale that training divides unnormalised descriptors by folded in."""
+    params, stats = state.params[key], state.batch_stats[key]
+    count = sum(name.startswith("linear") for name in params)
+    layers = []
+    for i in range(count):
+        layer = dict(params[f"linear{i}"])
+        if i < count - 1:
+            layer |= params[f"norm{i}"] | stats[f"norm{i}"]
+        layers.append({k: np.array(v, np.float32) for k, v in layer.items()})
+    role, source, *target = key.split("/")
+    if role in ("encoder", "pair"):
+        layers[0]["kernel"] /= np.float32(scales[source])
+    if role in ("decoder", "pair"):
+        factor = np.float32(scales[target[0] if target else source])
+        layers[-1] = {k: v * factor for k, v in layers[-1].items()}
+    return layers

@@ -1,0 +1,64 @@
+"""The record of a run: JSON lines and TensorBoard.
+
+In: numbers by step. Out: `RUN/log.jsonl`, one object a line, and `RUN/tensorboard/`. A resumed run first
+drops what the checkpoint it starts from does not cover, so no step is logged twice.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tensorboardX import SummaryWriter
+
+from xdesc_jax.files import atomic
+
+
+class RunLog:
+    """Appends to the log of a run; use as a context manager.
+
+    Args:
+        run: the run directory.
+        step: the step that training starts from; later lines of an earlier attempt are dropped.
+    """
+
+    def __init__(self, run: Path, step: int):
+        self.path = run / "log.jsonl"
+        kept = [line for line in _complete_lines(self.path) if json.loads(line)["step"] <= step]
+        with atomic(self.path) as temporary:
+            temporary.write_text("".join(kept))
+        self._file = self.path.open("a")
+        self._board = SummaryWriter(str(run / "tensorboard"), purge_step=step + 1)
+
+    def write(self, step: int, values: dict[str, Any]) -> None:
+        """Logs values at a step; nested ones appear in TensorBoard as 'outer/inner'."""
+        self._file.write(json.dumps({"step": step, **values}) + "\n")
+        self._file.flush()
+        for name, value in flatten(values):
+            self._board.add_scalar(name, value, step)
+
+    def __enter__(self) -> RunLog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+        self._board.close()
+
+
+def flatten(values: dict[str, Any], prefix: str = "") -> list[tuple[str, float]]:
+    """Numbers of a nested dict with their paths."""
+    pairs = []
+    for key, value in values.items():
+        if isinstance(value, dict):
+            pairs += flatten(value, f"{prefix}{key}/")
+        elif isinstance(value, (int, float)):
+            pairs.append((prefix + key, float(value)))
+    return pairs
+
+
+def _complete_lines(path: Path) -> list[str]:
+    """Lines that a killed run finished writing."""
+    if not path.exists():
+        return []
+    return [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]

@@ -1,0 +1,41 @@
+"""Devices: the one module that says pmap and Mesh.
+
+In: a step function of (state, batch, key, hyper) with an `axis_name`. Out: the same over all local devices,
+with the state replicated and the batch split; and the placing of batches ahead of their step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+AXIS = "data"
+
+
+def pmapped_step(step: Callable, devices: list[Any]) -> Callable:
+    """`step(..., axis_name=AXIS)` over the devices; state, key and hyper have no device axis."""
+    return jax.pmap(
+        partial(step, axis_name=AXIS), AXIS, in_axes=(None, 0, None, None), out_axes=None, devices=devices
+    )
+
+
+def split_batch(batch: Mapping[str, np.ndarray], devices: list[Any]) -> dict[str, jax.Array]:
+    """Host rows [B, ...] -> device rows [devices, B / devices, ...], already on their devices.
+
+    Raises:
+        ValueError: the device count does not divide the batch.
+    """
+    sharding = NamedSharding(Mesh(np.asarray(devices), (AXIS,)), PartitionSpec(AXIS))
+    count = len(devices)
+
+    def place(x: np.ndarray) -> jax.Array:
+        if len(x) % count:
+            raise ValueError(f"a batch of {len(x)} rows does not divide over {count} devices")
+        return jax.device_put(x.reshape(count, len(x) // count, *x.shape[1:]), sharding)
+
+    return {name: place(x) for name, x in batch.items()}

@@ -1,0 +1,223 @@
+"""The stage `xdesc train`: records -> run directory.
+
+In: a records folder and a configuration. Out: a run directory with configuration, statistics, checkpoints, log
+and validation figures. Started again with the same settings, it goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import tyro
+
+from xdesc_jax import console
+from xdesc_jax.bundle import Bundle
+from xdesc_jax.bundle import load as load_bundle
+from xdesc_jax.config import TrainConfig, differences, load_config
+from xdesc_jax.data.schema import TRAIN, VALIDATION, RecordInfo
+from xdesc_jax.files import atomic, config_hash, read_json, write_json
+from xdesc_jax.models import Networks, build_networks
+from xdesc_jax.train import inputs, parallel
+from xdesc_jax.train.checkpoint import Checkpoints, Position
+from xdesc_jax.train.inputs import Statistics
+from xdesc_jax.train.loop import Batches, fit
+from xdesc_jax.train.step import TrainState, create_state, learning_rate_factor, train_step
+from xdesc_jax.train.validation import validator
+from xdesc_jax.train.warmstart import start_from_bundle
+
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+
+
+def train(
+    config: TrainConfig, data: Path, workdir: Path, *, init: Path | None = None, overwrite: bool = False
+) -> Path:
+    """Trains a translator, or goes on with a run that was stopped.
+
+    Args:
+        config: the configuration.
+        data: records folder (for TFDS its version directory).
+        workdir: the run directory.
+        init: model file to start from.
+        overwrite: discard what is in `workdir`.
+
+    Returns:
+        The run directory.
+
+    Raises:
+        ValueError: settings that do not fit the data or the devices, or a run made with other settings.
+        FloatingPointError: training diverged.
+    """
+    data, run = Path(data), Path(workdir)
+    info = RecordInfo.load(data)
+    specs = inputs.choose_specs(info, config)
+    devices = jax.local_devices()
+    if config.batch_size % len(devices):
+        raise ValueError(f"batch_size {config.batch_size} does not divide over {len(devices)} devices")
+    bundle = load_bundle(init) if init else None
+    if overwrite and run.exists():
+        shutil.rmtree(run)
+    run_hash = _prepare(run, config, info, specs, bundle)
+    training = inputs.open_split(data, TRAIN, config, specs, config.batch_size)
+    statistics = _statistics(run, training, specs, config)
+    networks = build_networks(specs, config.model, parallel.AXIS)
+    rows = _validation_rows(data, config, specs, statistics)
+    console.settings(
+        f"xdesc train -> {run}",
+        {
+            "configuration": f"{config.hash} {dataclasses.asdict(config)}",
+            "data": f"{data} ({training.rows} rows to train on, {len(next(iter(rows.values())))} to validate)",
+            "descriptors": ", ".join(specs),
+            "devices": f"{len(devices)} x {devices[0].device_kind}",
+        },
+    )
+    checkpoints = Checkpoints(run, run_hash)
+    state, start = _begin(checkpoints, networks, config, bundle, rows, statistics)
+    total = config.epochs * training.batches_per_epoch
+    step = partial(
+        train_step,
+        networks=networks,
+        inputs_of=inputs.inputs_function(config, specs, statistics.scale, augment=True),
+        variant=config.loss.variant,
+        distance=config.loss.distance,
+        rate_factor=partial(learning_rate_factor, config=config.optimizer, total_steps=total),
+    )
+    batches = Batches(training.batches_per_epoch, training.epoch, partial(parallel.split_batch, devices=devices))
+    measure = validator(build_networks(specs, config.model))
+    try:
+        fit(
+            state, start, parallel.pmapped_step(step, devices), batches,
+            lambda s: measure({"params": s.params, "batch_stats": s.batch_stats}, rows),
+            checkpoints, run, config,
+        )  # fmt: skip
+    finally:
+        checkpoints.close()
+    _summary(run)
+    return run
+
+
+def _prepare(
+    run: Path, config: TrainConfig, info: RecordInfo, specs: dict[str, Any], bundle: Bundle | None
+) -> str:
+    """Writes the run's settings, or compares them with what is there; returns their hash."""
+    settings = {
+        "config": dataclasses.asdict(config),
+        "data": {"path": str(info.path), "hash": info.config_hash, "rows": info.counts, "config": info.config},
+        "specs": {name: spec.to_dict() for name, spec in specs.items()},
+        "init": bundle.space_id if bundle else None,
+    }
+    decisive = {k: settings[k] for k in ("config", "specs", "init")} | {"data": info.config_hash}
+    settings |= {"hash": config_hash(decisive)}
+    settings["versions"] = {name: importlib.metadata.version(name) for name in PACKAGES}
+    path = run / "config.json"
+    if not path.exists():
+        if run.exists() and any(run.iterdir()):
+            raise FileExistsError(f"{run}: is not empty and holds no run; choose another folder")
+        write_json(path, settings)
+    elif (found := read_json(path))["hash"] != settings["hash"]:
+        changed = differences(found["config"], settings["config"])
+        changed += differences({"data": found["data"]["hash"], "init": found["init"]}, {"data": info.config_hash, "init": settings["init"]})  # fmt: skip
+        raise ValueError(f"{run}: was started with other settings ({'; '.join(changed)}); pass --overwrite or another folder")
+    return settings["hash"]
+
+
+def _statistics(run: Path, training: Any, specs: dict[str, Any], config: TrainConfig) -> Statistics:
+    path = run / "statistics.npz"
+    if not path.exists():
+        measured = inputs.measure_statistics(training, specs, config)
+        with atomic(path) as temporary, temporary.open("wb") as file:
+            measured.save(file)  # type: ignore[arg-type]
+    return Statistics.load(path)
+
+
+def _validation_rows(
+    data: Path, config: TrainConfig, specs: dict[str, Any], statistics: Statistics
+) -> dict[str, jax.Array]:
+    source = inputs.open_split(data, VALIDATION, config, specs, min(config.batch_size, 1024))
+    inputs_of = inputs.inputs_function(config, specs, statistics.scale, augment=False)
+    rows = inputs.collect_rows(source.epoch(0), inputs_of, config.validation_rows)
+    return {name: jnp.asarray(x) for name, x in rows.items()}
+
+
+def _begin(
+    checkpoints: Checkpoints,
+    networks: Networks,
+    config: TrainConfig,
+    bundle: Bundle | None,
+    rows: dict[str, jax.Array],
+    statistics: Statistics,
+) -> tuple[TrainState, Position]:
+    """The state to start from: the latest good checkpoint, the model given with --init, or fresh weights."""
+    state = create_state(networks, jax.random.fold_in(jax.random.key(config.seed), 0))
+    found = checkpoints.restore(state)
+    if found is not None:
+        console.out.print(f"going on from step {found[1].step} (epoch {found[1].epoch}, batch {found[1].batch})")
+        return jax.tree.map(jnp.asarray, found[0]), found[1]
+    if bundle is not None:
+        plain = build_networks(networks.specs, config.model)
+        state = start_from_bundle(state, plain, bundle, rows, statistics.scale)
+    return state, Position(0, 0, 0)
+
+
+def _summary(run: Path) -> None:
+    figures = read_json(run / "validation.json")[-1]
+    pairs = list(figures["translation_error"])
+    console.table(
+        f"validation after epoch {figures['epoch']}",
+        ("pair", "translation error", "bit accuracy", "rank-1"),
+        [
+            (p, figures["translation_error"][p], figures["bit_accuracy"].get(p, "-"), figures["rank1"][p])
+            for p in pairs
+        ]
+        + [(f"joint {p}", "-", "-", v) for p, v in figures["joint_rank1"].items()],
+    )
+    console.out.print(f"run directory: {run}; export it with: xdesc export {run} model.safetensors")
+
+
+def command(prog: str, arguments: list[str]) -> None:
+    """The command line: the configuration file gives the defaults of all its fields."""
+
+    @dataclasses.dataclass(frozen=True)
+    class First:
+        config: Path | None = None
+
+    first, _ = tyro.cli(First, args=_only_config(arguments), return_unknown_args=True)
+    defaults = load_config(first.config) if first.config else TrainConfig()
+
+    def stage(
+        data: Path,
+        workdir: Path,
+        *,
+        config: Path | None = None,
+        init: Path | None = None,
+        overwrite: bool = False,
+        settings: tyro.conf.OmitArgPrefixes[TrainConfig] = defaults,
+    ) -> None:
+        """Records -> run directory. Started again with the same settings, it goes on where it stopped.
+
+        Args:
+            data: records folder (for TFDS its version directory).
+            workdir: the run directory.
+            config: file with get_config(); gives the defaults below.
+            init: model file to start from.
+            overwrite: discard what is in the run directory.
+            settings: fields of the configuration.
+        """
+        train(settings, data, workdir, init=init, overwrite=overwrite)
+
+    tyro.cli(stage, prog=prog, args=arguments)
+
+
+def _only_config(arguments: list[str]) -> list[str]:
+    for i, word in enumerate(arguments):
+        if word == "--config":
+            return arguments[i : i + 2]
+        if word.startswith("--config="):
+            return [word]
+    return []

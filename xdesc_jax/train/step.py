@@ -1,0 +1,264 @@
+"""The training step: pure functions of (state, batch, key).
+
+In: a `TrainState` and one device's part of a batch in stored form. Out: the next state and metrics as sums.
+Knows nothing of files, loops or devices; `train/parallel` maps it. Works where tensorflow is not installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+
+from xdesc_jax import losses, models
+from xdesc_jax.config import OptimizerConfig
+from xdesc_jax.descriptors import DescriptorSpec
+from xdesc_jax.losses import Rows, Sum
+from xdesc_jax.models import Networks
+
+Batch = Mapping[str, jax.Array]
+Describers = Mapping[str, Callable[[jax.Array], jax.Array]]
+
+
+@flax.struct.dataclass
+class TrainState:
+    """Everything a step changes. `step` counts the steps done."""
+
+    step: jax.Array
+    params: Any
+    batch_stats: Any
+    opt_state: Any
+
+
+class Hyper(NamedTuple):
+    """Numbers that may differ between members of a population, hence arrays and not constants."""
+
+    learning_rate: jax.Array | float
+    alpha: jax.Array | float
+    margin: jax.Array | float
+
+
+def create_state(networks: Networks, key: jax.Array) -> TrainState:
+    """Fresh weights and optimiser moments."""
+    variables = models.init_variables(networks, key)
+    opt_state = optax.scale_by_adam().init(variables["params"])
+    return TrainState(jnp.zeros((), jnp.int32), variables["params"], variables["batch_stats"], opt_state)
+
+
+def learning_rate_factor(step: jax.Array, config: OptimizerConfig, total_steps: int) -> jax.Array:
+    """Schedule as a factor of the peak rate; a function of the step alone, so that resuming changes nothing."""
+    warmup = jnp.minimum(1.0, (step + 1) / max(1, config.warmup_steps)) if config.warmup_steps else 1.0
+    if config.schedule == "constant":
+        return jnp.asarray(warmup, jnp.float32)
+    remaining = max(1, total_steps - config.warmup_steps)
+    progress = jnp.clip((step - config.warmup_steps) / remaining, 0.0, 1.0)
+    return warmup * 0.5 * (1 + jnp.cos(jnp.pi * progress))
+
+
+# --- Inputs ----------------------------------------------------------------------------------------------
+
+
+def canonical_rows(x: jax.Array, spec: DescriptorSpec, scale: float) -> jax.Array:
+    """Stored rows -> float32 [B, D]: bits as 0 and 1, unit length where normalized, else divided by `scale`.
+
+    `scale` is the typical norm of the descriptor, so that its loss weighs as much as a unit-length one's.
+    """
+    if spec.binary:
+        bits = (x[:, :, None] >> jnp.arange(8, dtype=jnp.uint8)) & 1
+        return bits.reshape(len(x), -1)[:, : spec.width].astype(jnp.float32)
+    x = x.astype(jnp.float32)
+    return models.unit(x) if spec.normalized else x / scale
+
+
+def read_inputs(
+    batch: Batch, specs: Mapping[str, DescriptorSpec], scales: Mapping[str, float]
+) -> dict[str, jax.Array]:
+    """Descriptor columns of a batch, in the form the networks take."""
+    return {name: canonical_rows(batch[name], spec, scales[name]) for name, spec in specs.items()}
+
+
+def describe_inputs(
+    patches: jax.Array, specs: Mapping[str, DescriptorSpec], scales: Mapping[str, float], describers: Describers
+) -> dict[str, jax.Array]:
+    """Descriptors of patches [B, 32, 32] in 0..1, computed on the device, in the form the networks take."""
+    described = {name: describers[name](patches).astype(jnp.float32) for name in specs}
+    return {n: v if specs[n].binary or specs[n].normalized else v / scales[n] for n, v in described.items()}
+
+
+# --- Loss ------------------------------------------------------------------------------------------------
+
+
+def apply_training(
+    networks: Networks, params: Any, batch_stats: Any, name: str, x: jax.Array, mask: jax.Array
+) -> tuple[jax.Array, Any]:
+    """One network with batch statistics: raw output and its new running statistics."""
+    variables = {"params": params[name], "batch_stats": batch_stats[name]}
+    raw, changed = networks.modules[name].apply(variables, x, mask, True, mutable=["batch_stats"])
+    return raw, changed.get("batch_stats", {})
+
+
+def embed_all(
+    networks: Networks, params: Any, stats: Any, inputs: Mapping[str, jax.Array], mask: jax.Array
+) -> tuple[jax.Array, dict[str, Any]]:
+    """Unit embeddings of all descriptors stacked, [A, B, E], and new running statistics."""
+    embeddings, changed = [], {}
+    for name in networks.names:
+        key = f"encoder/{name}"
+        raw, changed[key] = apply_training(networks, params, stats, key, inputs[name], mask)
+        embeddings.append(models.unit(raw))
+    return jnp.stack(embeddings), changed
+
+
+def translation_loss(
+    networks: Networks,
+    params: Any,
+    stats: Any,
+    embeddings: jax.Array,
+    inputs: Mapping[str, jax.Array],
+    mask: jax.Array,
+) -> tuple[dict[str, Sum], dict[str, Any]]:
+    """L^T of each target over the given sources.
+
+    Args:
+        embeddings: [S, A, B, E]: S sources for each of the A targets; all of them (quadratic) or one.
+
+    Returns:
+        Sums by target name, and new running statistics. A decoder runs once on its S * B rows, so its batch
+        norm sees all of them.
+    """
+    sums, changed = {}, {}
+    for j, name in enumerate(networks.names):
+        sources = embeddings[:, j]
+        key, rows = f"decoder/{name}", sources.reshape(-1, sources.shape[-1])
+        raw, changed[key] = apply_training(networks, params, stats, key, rows, jnp.tile(mask, len(sources)))
+        spec = networks.specs[name]
+        prediction = models.finish(raw, spec).reshape(*sources.shape[:2], -1)
+        errors = losses.translation_error(prediction, inputs[name], spec.binary)
+        sums[name] = losses.masked_sum(errors, mask)
+    return sums, changed
+
+
+def encoder_decoder_loss(
+    networks: Networks,
+    params: Any,
+    stats: Any,
+    inputs: Mapping[str, jax.Array],
+    batch: Batch,
+    key: jax.Array,
+    margin: jax.Array | float,
+    *,
+    variant: str,
+    distance: str,
+    axis_name: str | None,
+) -> tuple[dict[str, Sum], dict[str, Any]]:
+    """Translation and matching sums of the encoder-decoder model, and new running statistics."""
+    mask, count = batch["mask"], len(networks.names)
+    embeddings, encoder_stats = embed_all(networks, params, stats, inputs, mask)
+    symmetric = variant != "linear"
+    if variant == "quadratic":
+        sources = jnp.broadcast_to(embeddings[:, None], (count, *embeddings.shape))
+        pairs = jnp.asarray(losses.all_pairs(count))
+    elif variant == "autoencoder":
+        sources, pairs = embeddings[None], jnp.asarray(losses.all_pairs(count))
+    else:
+        # sigma(i) = target of source i; the decoder of j takes the source sigma^-1(j).
+        sigma = jax.random.permutation(key, count)
+        sources = embeddings[jnp.argsort(sigma)][None]
+        pairs = jnp.stack([jnp.arange(count), sigma], axis=1)
+    by_target, decoder_stats = translation_loss(networks, params, stats, sources, inputs, mask)
+    ids = jnp.stack([losses.row_ids(inputs[name]) for name in networks.names])
+    points = batch.get("point", point_numbers(mask, axis_name))
+    matching = losses.matching_loss(
+        Rows(embeddings, ids, mask, points), pairs, margin, distance, symmetric=symmetric, axis_name=axis_name
+    )
+    return {"translation": total(by_target), "matching": matching}, encoder_stats | decoder_stats
+
+
+def pair_loss(
+    networks: Networks, params: Any, stats: Any, inputs: Mapping[str, jax.Array], mask: jax.Array
+) -> tuple[dict[str, Sum], dict[str, Any]]:
+    """Translation sums of the pair networks (they have no joint space), and new running statistics."""
+    sums, changed = {}, {}
+    for key in networks.modules:
+        _, source, target = key.split("/")
+        raw, changed[key] = apply_training(networks, params, stats, key, inputs[source], mask)
+        spec = networks.specs[target]
+        errors = losses.translation_error(models.finish(raw, spec), inputs[target], spec.binary)
+        sums[key] = losses.masked_sum(errors, mask)
+    return {"translation": total(sums), "matching": Sum(jnp.zeros(()), jnp.zeros(()))}, changed
+
+
+def point_numbers(mask: jax.Array, axis_name: str | None) -> jax.Array:
+    """A number of its own for each row of the global batch: no two rows show the same point."""
+    first = lax.axis_index(axis_name) * len(mask) if axis_name else 0
+    return first + jnp.arange(len(mask), dtype=jnp.int32)
+
+
+def total(sums: Mapping[str, Sum]) -> Sum:
+    """The sum of sums; every pair has as many rows, so this is the mean over pairs of the paper."""
+    return Sum(sum(s.total for s in sums.values()), sum(s.count for s in sums.values()))  # type: ignore[arg-type]
+
+
+# --- Step ------------------------------------------------------------------------------------------------
+
+
+def train_step(
+    state: TrainState,
+    batch: Batch,
+    key: jax.Array,
+    hyper: Hyper,
+    *,
+    networks: Networks,
+    inputs_of: Callable[[Batch, jax.Array], dict[str, jax.Array]],
+    variant: str = "quadratic",
+    distance: str = "euclidean",
+    rate_factor: Callable[[jax.Array], jax.Array] = lambda step: jnp.ones(()),
+    axis_name: str | None = None,
+) -> tuple[TrainState, dict[str, Sum]]:
+    """One Adam step on L = L^T + alpha L^M of the global batch.
+
+    Args:
+        state: the same on every device.
+        batch: this device's rows, [b, ...] each, with `mask` [b] bool.
+        key: the run's key; the step number is folded in.
+        hyper: learning rate, alpha, margin.
+        networks: the modules, with their batch norm on `axis_name`.
+        inputs_of: (batch, key) -> canonical rows by descriptor.
+        variant, distance: see `LossConfig`.
+        rate_factor: step -> factor of the learning rate.
+        axis_name: the mapped axis, or None on one device.
+
+    Returns:
+        The next state, and sums over the global batch of 'loss', 'translation' and 'matching'.
+    """
+    across = partial(lax.psum, axis_name=axis_name) if axis_name else lambda x: x
+    step_key = jax.random.fold_in(key, state.step)
+    permutation_key, input_key = jax.random.split(step_key)
+    inputs = inputs_of(batch, input_key)
+
+    def loss_of(params: Any) -> tuple[jax.Array, tuple[dict[str, Sum], Any]]:
+        if networks.kind == "pair":
+            sums, stats = pair_loss(networks, params, state.batch_stats, inputs, batch["mask"])
+        else:
+            sums, stats = encoder_decoder_loss(
+                networks, params, state.batch_stats, inputs, batch, permutation_key, hyper.margin,
+                variant=variant, distance=distance, axis_name=axis_name,
+            )  # fmt: skip
+        # This device's share: gradients add up over devices, where counts are the global batch's.
+        counts = {k: jnp.maximum(across(s.count), 1.0) for k, s in sums.items()}
+        share = sums["translation"].total / counts["translation"]
+        share += hyper.alpha * sums["matching"].total / counts["matching"]
+        return share, (sums, stats)
+
+    (share, (sums, stats)), gradients = jax.value_and_grad(loss_of, has_aux=True)(state.params)
+    gradients, share, sums = across(gradients), across(share), across(sums)
+    updates, opt_state = optax.scale_by_adam().update(gradients, state.opt_state, state.params)
+    rate = hyper.learning_rate * rate_factor(state.step)
+    params = jax.tree.map(lambda p, u: p - rate * u, state.params, updates)
+    return TrainState(state.step + 1, params, stats, opt_state), {"loss": Sum(share, jnp.ones(())), **sums}

@@ -1,0 +1,81 @@
+"""Validation: how well every source translates to every target, and matches in the joint space.
+
+In: variables and aligned rows of photos not trained on. Out: translation error per pair, bit accuracy, and
+rank-1 retrieval for every source -> target and for every pair in the joint space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xdesc_jax import losses, models
+from xdesc_jax.models import Networks, Variables
+
+BLOCK = 1024  # query rows compared at a time
+
+
+@jax.jit
+def _hits(query: jax.Array, own: jax.Array, database: jax.Array) -> jax.Array:
+    closeness = query @ database.T - 0.5 * jnp.sum(database * database, axis=1)  # larger is nearer
+    partner = jnp.take_along_axis(closeness, own[:, None], axis=1)
+    # Equal rows (the same BRIEF code twice) are no mistake, nor is the rounding of equal distances.
+    return jnp.sum(jnp.all(closeness <= partner + 1e-6 * (1 + jnp.abs(partner)), axis=1))
+
+
+def rank1(query: jax.Array, database: jax.Array) -> float:
+    """Share of query rows whose nearest database row is their own partner, or a row as near.
+
+    Args:
+        query: [N, D] float32.
+        database: [N, D] float32; row n is the partner of query row n.
+    """
+    own = jnp.arange(len(query))
+    parts = [_hits(query[i : i + BLOCK], own[i : i + BLOCK], database) for i in range(0, len(query), BLOCK)]
+    return float(sum(parts)) / len(query)
+
+
+def validator(networks: Networks) -> Callable[[Variables, Mapping[str, jax.Array]], dict[str, Any]]:
+    """Makes the measuring function of a model; its jitted parts compile once.
+
+    Returns:
+        (variables, canonical rows [N, D] by descriptor) -> {
+            'translation_error': {'s->t': L^T}, 'bit_accuracy': {'s->t': share of bits, binary t},
+            'rank1': {'s->t': share}, 'joint_rank1': {'s|t': share}, 'mean_rank1': mean of all of them
+            (but the trivial s|s)}.
+    """
+    translate = jax.jit(
+        lambda variables, x, source, target: models.translate(networks, variables, x, source, target),
+        static_argnums=(2, 3),
+    )
+    embed = jax.jit(lambda variables, x, source: models.embed(networks, variables, x, source), static_argnums=2)
+
+    def measure(variables: Variables, rows: Mapping[str, jax.Array]) -> dict[str, Any]:
+        result: dict[str, Any] = {"translation_error": {}, "bit_accuracy": {}, "rank1": {}, "joint_rank1": {}}
+        for source in networks.names:
+            for target in networks.names:
+                if networks.kind == "pair" and source == target:
+                    continue
+                pair, binary = f"{source}->{target}", networks.specs[target].binary
+                predicted, wanted = translate(variables, rows[source], source, target), rows[target]
+                result["translation_error"][pair] = float(
+                    jnp.mean(losses.translation_error(predicted, wanted, binary))
+                )
+                if binary:
+                    predicted = (predicted > 0).astype(jnp.float32)  # logit 0 is probability 0.5
+                    result["bit_accuracy"][pair] = float(jnp.mean(predicted == wanted))
+                result["rank1"][pair] = rank1(predicted, wanted)
+        if networks.kind == "encoder_decoder":
+            embedded = {name: embed(variables, rows[name], name) for name in networks.names}
+            for i, a in enumerate(networks.names):
+                for b in networks.names[i + 1 :]:
+                    result["joint_rank1"][f"{a}|{b}"] = rank1(embedded[a], embedded[b])
+        ranks = [*result["rank1"].values(), *result["joint_rank1"].values()]
+        result["mean_rank1"] = float(np.mean(ranks))
+        return result
+
+    return measure

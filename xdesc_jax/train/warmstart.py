@@ -1,0 +1,99 @@
+"""Continuing from a model file: folded layers back into trainable networks.
+
+In: a bundle, whose batch norms are folded into its linear layers, and rows of the new data. Out: a state that
+computes the same functions. Batch norm would undo the folded scale and offset, so each is set to the moments of
+its own input over the rows: scale * (x - mean) / deviation + offset = x.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xdesc_jax import models
+from xdesc_jax.bundle import Bundle
+from xdesc_jax.models import BN_EPSILON, Networks
+from xdesc_jax.train.step import TrainState
+
+
+def start_from_bundle(
+    state: TrainState, networks: Networks, bundle: Bundle, rows: Mapping[str, jax.Array], scales: Mapping[str, float]
+) -> TrainState:
+    """A fresh state with the weights of `bundle` for every network that it holds.
+
+    Args:
+        state: fresh; gives the weights of descriptors that the bundle lacks.
+        networks: the model to train.
+        bundle: where to start from.
+        rows: canonical training rows [N, D] by descriptor, divided by `scales`.
+        scales: what this run divides unnormalised descriptors by.
+
+    Raises:
+        ValueError: another kind of model, embedding width, hidden widths or descriptor spec; or nothing in common.
+    """
+    if bundle.kind != networks.kind:
+        raise ValueError(f"--init: the model is of kind {bundle.kind!r}, the configuration's of {networks.kind!r}")
+    shared = [name for name in networks.modules if name in bundle.networks]
+    if not shared:
+        raise ValueError(f"--init: the model holds {sorted(bundle.specs)}, none of {list(networks.names)}")
+    params, stats = dict(state.params), dict(state.batch_stats)
+    encoders = [name for name in shared if not name.startswith("decoder/")]
+    decoders = [name for name in shared if name.startswith("decoder/")]
+    for name in encoders:
+        source = name.split("/")[1]
+        _check(name, bundle, networks, state)
+        layers = _scaled(bundle.networks[name], name, scales)
+        params[name], stats[name] = _unfold(layers, rows[source])
+    if decoders:
+        variables = {"params": params, "batch_stats": stats}
+        embeddings = jnp.concatenate([models.embed(networks, variables, rows[n], n) for n in networks.names])
+        for name in decoders:
+            _check(name, bundle, networks, state)
+            params[name], stats[name] = _unfold(_scaled(bundle.networks[name], name, scales), embeddings)
+    return state.replace(params=params, batch_stats=stats)
+
+
+def _check(name: str, bundle: Bundle, networks: Networks, state: TrainState) -> None:
+    for descriptor in name.split("/")[1:]:
+        if bundle.specs[descriptor] != networks.specs[descriptor]:
+            raise ValueError(
+                f"--init: the model's {descriptor!r} is {bundle.specs[descriptor]}, the data's {networks.specs[descriptor]}"
+            )
+    count = len(bundle.networks[name])
+    expected = [state.params[name][f"linear{i}"]["kernel"].shape for i in range(len(networks.modules[name].hidden) + 1)]
+    found = [bundle.networks[name][i][0].shape for i in range(count)]
+    if found != expected:
+        raise ValueError(f"--init: {name} has layers {found}, the configuration wants {expected}")
+
+
+def _scaled(
+    layers: Any, name: str, scales: Mapping[str, float]
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Layers for rows divided by the run's scales."""
+    role, source, *target = name.split("/")
+    layers = [(np.asarray(k), np.asarray(b)) for k, b in layers]
+    if role in ("encoder", "pair"):
+        layers[0] = (layers[0][0] * np.float32(scales[source]), layers[0][1])
+    if role in ("decoder", "pair"):
+        factor = np.float32(scales[target[0] if target else source])
+        layers[-1] = (layers[-1][0] / factor, layers[-1][1] / factor)
+    return layers
+
+
+def _unfold(layers: list[tuple[np.ndarray, np.ndarray]], x: jax.Array) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Parameters and running statistics of one network that computes the folded layers."""
+    params: dict[str, Any] = {}
+    stats: dict[str, Any] = {}
+    for i, (kernel, bias) in enumerate(layers):
+        params[f"linear{i}"] = {"kernel": jnp.asarray(kernel), "bias": jnp.asarray(bias)}
+        if i < len(layers) - 1:
+            x = x @ kernel + bias
+            mean, var = models.masked_moments(x, None, None)
+            params[f"norm{i}"] = {"scale": jnp.sqrt(var + BN_EPSILON), "offset": mean}
+            stats[f"norm{i}"] = {"mean": mean, "var": var}
+            x = jax.nn.relu(x)
+    return params, stats
