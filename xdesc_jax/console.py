@@ -67,7 +67,8 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> 
     """Prints one summary table; floats with three decimals."""
     grid = Table(title=title, title_justify="left")
     for i, column in enumerate(columns):
-        grid.add_column(column, justify="left" if i == 0 else "right")
+        # On a narrow screen labels fold, figures are never cut.
+        grid.add_column(column, justify="left" if i == 0 else "right", no_wrap=i > 0)
     for row in rows:
         grid.add_row(*(f"{v:.3f}" if isinstance(v, float) else str(v) for v in row))
     out.print(grid)
