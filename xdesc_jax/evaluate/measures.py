@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -182,6 +183,8 @@ def mean(measures: Sequence[Measures]) -> Measures:
     """
     if not measures:
         raise ValueError("no measures to average")
-    rows = [dataclasses.astuple(m) for m in measures]
-    fields = [np.mean(column, axis=0) for column in zip(*rows, strict=True)]
-    return Measures(*(tuple(f.tolist()) if np.ndim(f) else float(f) for f in fields))
+    averages: dict[str, Any] = {}
+    for field in dataclasses.fields(Measures):
+        average = np.mean([getattr(m, field.name) for m in measures], axis=0)
+        averages[field.name] = tuple(average.tolist()) if average.ndim else float(average)
+    return Measures(**averages)

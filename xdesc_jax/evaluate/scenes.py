@@ -16,7 +16,7 @@ import numpy as np
 from xdesc_jax.evaluate.measures import Correspondence
 
 _HOMOGRAPHY = re.compile(r"H_1_(\d+)|H1to(\d+)p")
-_PHOTO = re.compile(r"(?:img)?(\d+)\.(?:png|ppm|pgm|pnm|jpe?g|tiff?|bmp|webp)", re.IGNORECASE)
+_PHOTO = re.compile(r"(?:img)?(\d+)\.(?:png|ppm|pgm|jpe?g|tiff?|bmp|webp)", re.IGNORECASE)
 # Below this share of the largest singular value the smallest one makes a homography singular; photos of
 # some thousand px and strong perspective stay above 1e-8.
 _SINGULAR = 1e-12
