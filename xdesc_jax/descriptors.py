@@ -123,7 +123,9 @@ def unit_rows(x: np.ndarray) -> np.ndarray:
     return x / np.where(norms > 0, norms, 1)[:, None]
 
 
-def canonical(x: np.ndarray, spec: DescriptorSpec, *, packed: bool = False, where: str = "") -> np.ndarray:
+def canonical(
+    x: np.ndarray, spec: DescriptorSpec, *, packed: bool = False, where: str = "", first_row: int = 0
+) -> np.ndarray:
     """Brings descriptors from their stored or canonical form to the canonical one.
 
     Args:
@@ -132,6 +134,7 @@ def canonical(x: np.ndarray, spec: DescriptorSpec, *, packed: bool = False, wher
         spec: what the rows are.
         packed: binary rows are packed, little-endian bits.
         where: file or image, for error messages.
+        first_row: what error messages call row 0, where `x` is one block of many.
 
     Returns:
         float32 [N, D], unit rows where the spec is normalized, or bool [N, bits]. Zero rows stay zero.
@@ -160,18 +163,22 @@ def canonical(x: np.ndarray, spec: DescriptorSpec, *, packed: bool = False, wher
         raise ValueError(f"{at}dtype is {x.dtype}, but {spec.name!r} expects {_forms(spec)}")
     x = x.astype(np.float32, copy=False)
     if not np.isfinite(x).all():
-        row = int(np.flatnonzero(~np.isfinite(x).all(axis=1))[0])
+        row = first_row + int(np.flatnonzero(~np.isfinite(x).all(axis=1))[0])
         raise ValueError(f"{at}row {row} of {spec.name!r} holds a value that is not finite")
     if not spec.normalized:
         return x
     norms = np.sqrt(np.einsum("nd,nd->n", x, x))
-    ok = (np.abs(norms - 1) <= UNIT_TOLERANCE) | (norms == 0)
-    if not ok.all() and spec.storage_scale != 1:
-        low, high = STORED_NORM_RANGE
-        ok = ((norms >= low * spec.storage_scale) & (norms <= high * spec.storage_scale)) | (norms == 0)
-    if not ok.all():
-        row = int(np.flatnonzero(~ok)[0])
-        raise ValueError(f"{at}row {row} has norm {norms[row]:.4g}, but {spec.name!r} expects {_forms(spec)}")
+    unit = as_stored = (np.abs(norms - 1) <= UNIT_TOLERANCE) | (norms == 0)
+    if spec.storage_scale != 1:
+        low, high = (bound * spec.storage_scale for bound in STORED_NORM_RANGE)
+        as_stored = ((norms >= low) & (norms <= high)) | (norms == 0)
+    if not (unit.all() or as_stored.all()):
+        neither = ~(unit | as_stored)
+        row = int(np.argmax(neither if neither.any() else ~as_stored))
+        expects = _forms(spec)
+        raise ValueError(
+            f"{at}row {first_row + row} has norm {norms[row]:.4g}, but {spec.name!r} expects {expects}"
+        )
     return x / np.where(norms > 0, norms, 1)[:, None]
 
 

@@ -1,0 +1,81 @@
+"""Speed and memory of numpy translation: 1 M `sift` -> `hardnet` rows against the bare matrix products.
+
+Run: python benchmarks/translation.py [rows]. Prints the share of the rate that numpy's matrix product reaches
+on the same shapes and the peak memory over input and output. The rows are translated in parts, each followed
+by the bare products of as many rows; figures are medians over the parts, memory is the process's peak.
+"""
+
+from __future__ import annotations
+
+import resource
+import statistics
+import sys
+import time
+
+import numpy as np
+
+from xdesc_jax.bundle import Bundle, Layers
+from xdesc_jax.descriptors import get_spec, unit_rows
+from xdesc_jax.deviation import RowStatistics
+from xdesc_jax.infer import BLOCK_ROWS, Translator
+
+PARTS = 10
+WIDTHS = {"encoder/sift": (128, 1024, 1024, 128), "decoder/hardnet": (128, 256, 256, 128)}
+
+
+def random_translator(rng: np.random.Generator) -> Translator:
+    """The paper's networks for sift -> hardnet with random weights."""
+    networks: dict[str, Layers] = {
+        name: [
+            (rng.normal(0, a**-0.5, (a, b)).astype(np.float32), rng.normal(0, 0.1, b).astype(np.float32))
+            for a, b in zip(widths, widths[1:], strict=False)
+        ]
+        for name, widths in WIDTHS.items()
+    }
+    specs = {name: get_spec(name) for name in ("sift", "hardnet")}
+    rows = unit_rows(rng.random((4096, 128)))
+    return Translator(Bundle("encoder_decoder", specs, 128, networks, {"sift": RowStatistics.of(rows)}))
+
+
+def products(translator: Translator, rows: int) -> None:
+    """Nothing but the matrix products of `rows` rows, in blocks of the same size."""
+    kernels = [kernel for name in WIDTHS for kernel, _ in translator.bundle.networks[name]]
+    inputs = [np.ones((BLOCK_ROWS, k.shape[0]), np.float32) for k in kernels]
+    outputs = [np.empty((BLOCK_ROWS, k.shape[1]), np.float32) for k in kernels]
+    for _ in range(0, rows, BLOCK_ROWS):
+        for x, kernel, y in zip(inputs, kernels, outputs, strict=True):
+            np.matmul(x, kernel, out=y)
+
+
+def peak_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def main(rows: int) -> None:
+    rng = np.random.default_rng(0)
+    translator = random_translator(rng)
+    sift = rng.random((rows, 128), np.float32)
+    sift /= np.sqrt(np.einsum("nd,nd->n", sift, sift))[:, None]
+    products(translator, BLOCK_ROWS)
+    before = peak_mb()
+    hardnet = np.empty_like(sift)
+    stream = translator.stream("sift", "hardnet")
+    shares, rates = [], []
+    for x, y in zip(np.array_split(sift, PARTS), np.array_split(hardnet, PARTS), strict=True):
+        start = time.perf_counter()
+        stream(x, out=y)
+        middle = time.perf_counter()
+        products(translator, len(x))
+        end = time.perf_counter()
+        shares.append((end - middle) / (middle - start))
+        rates.append(len(x) / (middle - start))
+    flops = 2 * sum(a * b for w in WIDTHS.values() for a, b in zip(w, w[1:], strict=False))
+    rate = statistics.median(rates)
+    over = peak_mb() - before - hardnet.nbytes / 2**20
+    print(f"rows/s:                       {rate:,.0f} ({rate * flops / 1e9:.0f} GFLOP/s)")
+    print(f"share of the product rate:    {statistics.median(shares):.2f} (target 0.80)")
+    print(f"peak memory over in + output: {over:.0f} MB for {rows:,} rows (target 300)")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000)

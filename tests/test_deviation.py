@@ -1,0 +1,89 @@
+"""Which rows are told from the training rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from xdesc_jax.deviation import Deviation, RowStatistics
+
+WIDTH = 24
+
+
+DIRECTIONS = np.linalg.qr(np.random.default_rng(0).normal(size=(WIDTH, 4)))[0].T
+
+
+def means_of_photos(count, seed):
+    """Means [count, WIDTH] that vary along 3 directions."""
+    return np.linspace(0, 3, WIDTH) + np.random.default_rng(seed).normal(size=(count, 3)) @ DIRECTIONS[:3]
+
+
+def photos(count, rows, seed, shift=0.0):
+    """Rows of photos, and the photo of each row.
+
+    `shift` moves all rows along a fourth direction, as another implementation does.
+    """
+    means = np.repeat(means_of_photos(count, seed), rows, axis=0) + shift * DIRECTIONS[3]
+    noise = np.random.default_rng(seed + 1000).normal(size=means.shape)
+    return (means + noise).astype(np.float32), np.repeat(np.arange(count), rows)
+
+
+def message(statistics, x, scaled=False):
+    deviation = Deviation(statistics, scaled)
+    for block in np.array_split(x, 3):
+        deviation.update(block)
+    return deviation.message()
+
+
+@pytest.fixture
+def statistics():
+    return RowStatistics.of(*photos(100, 150, seed=1))
+
+
+def test_statistics_are_mean_and_deviation_of_rows_that_are_not_zero():
+    x = np.array([[1, 2], [3, 6], [0, 0]], np.float32)
+    found = RowStatistics.of(x)
+    np.testing.assert_array_equal(found.mean, [2, 4])
+    np.testing.assert_array_equal(found.std, [1, 2])
+    assert found.photo_covariance is None
+
+
+def test_the_covariance_of_photos_leaves_out_what_few_rows_add():
+    found = RowStatistics.of(*photos(2000, 5, seed=2))
+    expected = np.cov((means_of_photos(2000, seed=2) / found.std).T)
+    np.testing.assert_allclose(found.photo_covariance, expected, atol=0.04)  # noise alone would add 0.18
+
+
+def test_few_photos_give_no_covariance():
+    assert RowStatistics.of(*photos(31, 100, seed=1)).photo_covariance is None
+
+
+def test_other_photos_of_the_same_descriptor_pass(statistics):
+    for seed in range(5, 10):
+        assert message(statistics, photos(60, 150, seed=seed)[0]) is None
+    assert message(statistics, photos(1, 100, seed=11)[0]) is None
+
+
+def test_a_shift_in_a_direction_in_which_photos_do_not_vary_is_told(statistics):
+    assert "another implementation" in message(statistics, photos(60, 150, seed=5, shift=1.0)[0])
+
+
+def test_a_permutation_is_told_from_64_rows_on(statistics):
+    x = photos(1, 64, seed=5)[0][:, ::-1]
+    assert "other order" in message(statistics, x)
+    assert message(statistics, x[:63]) is None
+
+
+@pytest.mark.parametrize("factor", [1 / 9, 9])
+def test_another_scale_is_told_where_rows_have_one(statistics, factor):
+    x = photos(2, 100, seed=5)[0]
+    assert "wrong scale" in message(statistics, factor * x, scaled=True)
+    assert message(statistics, x, scaled=True) is None
+
+
+def test_a_dimension_that_never_varied_does_not_decide_alone():
+    x = photos(60, 200, seed=1)[0]
+    x[:, 3] = 0
+    shifted = photos(60, 200, seed=2)[0]
+    shifted[:, 3] = 1e-4
+    assert message(RowStatistics.of(x), shifted) is None

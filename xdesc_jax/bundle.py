@@ -1,0 +1,284 @@
+"""Model files: the only reader and writer of the .safetensors format of a trained translator.
+
+In: folded networks, descriptor specs and what is known about the training. Out: one file that needs numpy
+and safetensors alone, with JSON in its header and a sample of rows with expected results for a self-check.
+
+Tensors of the file, all float32 (float16 is accepted) but the stored rows of the sample:
+    encoder/<name>/<layer>/kernel [in, out], .../bias [out]      descriptor -> embedding
+    decoder/<name>/<layer>/...                                   embedding -> descriptor
+    pair/<source>/<target>/<layer>/...                           descriptor -> descriptor (pair networks)
+    statistics/<name>/mean [D], .../std [D], .../photo_covariance [D, D]     see `deviation.RowStatistics`
+    sample/<name>/input [n, stored_width]                        rows in their stored form
+    sample/<name>/embedding [n, E], sample/<source>/to/<target> [n, D]   what the networks make of them
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from xdesc_jax.descriptors import DescriptorSpec, embedding_spec
+from xdesc_jax.deviation import RowStatistics
+from xdesc_jax.files import atomic
+
+FORMAT = "xdesc-translator"
+VERSION = 1
+KINDS = ("encoder_decoder", "pair")
+
+Layers = Sequence[tuple[np.ndarray, np.ndarray]]  # (kernel [in, out], bias [out]) in order, ReLU between
+
+
+@dataclasses.dataclass(frozen=True)
+class ParitySample:
+    """Aligned rows of each descriptor and what the float32 flax networks make of them.
+
+    Attributes:
+        inputs: descriptor -> [n, stored_width] in the stored form.
+        embeddings: descriptor -> [n, E] float32; empty for pair networks.
+        translations: (source, target) -> [n, D] float32, probabilities of the bits for binary targets.
+    """
+
+    inputs: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    embeddings: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    translations: dict[tuple[str, str], np.ndarray] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Bundle:
+    """A trained translator with batch normalisation folded into its layers.
+
+    Attributes:
+        kind: 'encoder_decoder' (one encoder and one decoder a descriptor) or 'pair' (one network an ordered
+            pair, no joint space).
+        specs: descriptor name -> spec.
+        embedding_width: E; 0 for pair networks.
+        networks: 'encoder/<name>', 'decoder/<name>' or 'pair/<source>/<target>' -> layers.
+        statistics: descriptor name -> what its training rows look like.
+        sample: rows for the self-check.
+        config: the training configuration.
+        provenance: where the weights come from (data, dates, versions, scores).
+        space_id: 12 hex digits that name the joint space; derived from the encoders where not given, None
+            for pair networks.
+
+    Raises:
+        ValueError: shapes that do not chain, values that are not finite, or names without a spec.
+    """
+
+    kind: Literal["encoder_decoder", "pair"]
+    specs: dict[str, DescriptorSpec]
+    embedding_width: int
+    networks: dict[str, Layers]
+    statistics: dict[str, RowStatistics] = dataclasses.field(default_factory=dict)
+    sample: ParitySample = dataclasses.field(default_factory=ParitySample)
+    config: dict[str, Any] = dataclasses.field(default_factory=dict)
+    provenance: dict[str, Any] = dataclasses.field(default_factory=dict)
+    space_id: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"kind is {self.kind!r}, expected one of {KINDS}")
+        if not self.networks:
+            raise ValueError("holds no network, expected at least one")
+        for name, spec in self.specs.items():
+            if name != spec.name:
+                raise ValueError(f"the spec under {name!r} is named {spec.name!r}")
+        for name, layers in self.networks.items():
+            self._check_network(name, layers)
+        for name, statistics in self.statistics.items():
+            width = self._spec(name, "statistics").width
+            for field, value in statistics.arrays().items():
+                expected = (width, width) if field == "photo_covariance" else (width,)
+                if value.shape != expected or not np.isfinite(value).all():
+                    raise ValueError(
+                        f"statistics/{name}/{field} has shape {value.shape}, expected {expected}, all finite"
+                    )
+        if self.kind == "encoder_decoder" and self.space_id is None:
+            object.__setattr__(self, "space_id", space_id(self.networks))
+
+    @property
+    def embedding_spec(self) -> DescriptorSpec | None:
+        """Spec of the joint space's rows; None for pair networks."""
+        return embedding_spec(self.space_id, self.embedding_width) if self.space_id else None
+
+    def _spec(self, name: str, of: str) -> DescriptorSpec:
+        if name not in self.specs:
+            raise ValueError(f"{of} names descriptor {name!r}, expected one of {sorted(self.specs)}")
+        return self.specs[name]
+
+    def _ends(self, network: str) -> tuple[int, int]:
+        """(input width, output width) that a network of this name must have."""
+        match network.split("/"):
+            case ["encoder", name] if self.kind == "encoder_decoder":
+                return self._spec(name, network).width, self.embedding_width
+            case ["decoder", name] if self.kind == "encoder_decoder":
+                return self.embedding_width, self._spec(name, network).width
+            case ["pair", source, target] if self.kind == "pair":
+                return self._spec(source, network).width, self._spec(target, network).width
+        raise ValueError(f"network {network!r} has no place in a model of kind {self.kind!r}")
+
+    def _check_network(self, name: str, layers: Layers) -> None:
+        first, last = self._ends(name)
+        if not layers:
+            raise ValueError(f"network {name!r} has no layer")
+        width = first
+        for i, (kernel, bias) in enumerate(layers):
+            out = last if i == len(layers) - 1 else kernel.shape[-1]
+            if kernel.shape != (width, out) or bias.shape != (out,):
+                raise ValueError(
+                    f"{name}/{i}: kernel {kernel.shape} and bias {bias.shape}, "
+                    f"expected ({width}, {out}) and ({out},)"
+                )
+            if not (np.isfinite(kernel).all() and np.isfinite(bias).all()):
+                raise ValueError(f"{name}/{i} holds a value that is not finite")
+            width = out
+
+    def save(self, path: Path | str) -> Path:
+        """Writes the model file, whole or not at all."""
+        path = Path(path)
+        with atomic(path) as temporary:
+            save_file(self._tensors(), temporary, metadata=self._header())
+        return path
+
+    def _header(self) -> dict[str, str]:
+        # safetensors takes strings alone; each value but the first two is JSON.
+        layers = {
+            name: {
+                "widths": [layers[0][0].shape[0], *(len(bias) for _, bias in layers)],
+                "hidden_activation": "relu",
+                "output_activation": "none"
+                if name.startswith("encoder/")
+                else self.specs[name.split("/")[-1]].output,
+            }
+            for name, layers in self.networks.items()
+        }
+        values = {
+            "kind": self.kind,
+            "specs": [spec.to_dict() for spec in self.specs.values()],
+            "space_id": self.space_id,
+            "embedding_width": self.embedding_width,
+            "layers": layers,
+            "config": self.config,
+            "provenance": self.provenance,
+        }
+        return {"format": FORMAT, "version": str(VERSION), **{k: json.dumps(v) for k, v in values.items()}}
+
+    def _tensors(self) -> dict[str, np.ndarray]:
+        tensors: dict[str, np.ndarray] = {}
+        for name, layers in self.networks.items():
+            for i, (kernel, bias) in enumerate(layers):
+                tensors |= {f"{name}/{i}/kernel": kernel, f"{name}/{i}/bias": bias}
+        for name, statistics in self.statistics.items():
+            tensors |= {f"statistics/{name}/{field}": value for field, value in statistics.arrays().items()}
+        tensors |= {f"sample/{name}/embedding": rows for name, rows in self.sample.embeddings.items()}
+        tensors |= {f"sample/{s}/to/{t}": rows for (s, t), rows in self.sample.translations.items()}
+        tensors = {name: np.ascontiguousarray(value, np.float32) for name, value in tensors.items()}
+        inputs = {
+            f"sample/{name}/input": np.ascontiguousarray(rows) for name, rows in self.sample.inputs.items()
+        }
+        return tensors | inputs
+
+    @classmethod
+    def load(cls, path: Path | str) -> Bundle:
+        """Reads a model file.
+
+        Raises:
+            FileNotFoundError: no such file.
+            ValueError: cut short, not a model file of this package, a newer version, or tensors that do not
+                fit its header.
+        """
+        path = Path(path)
+        if not path.is_file():
+            raise FileNotFoundError(f"{path}: no such model file")
+        try:
+            with safe_open(path, framework="numpy") as file:
+                header = file.metadata() or {}
+                _check_format(header)
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+            return _parse(header, tensors)
+        except SafetensorError as error:
+            raise ValueError(f"{path}: not a safetensors file, or cut short ({error})") from error
+        except (KeyError, TypeError, json.JSONDecodeError) as error:
+            raise ValueError(f"{path}: damaged model file ({type(error).__name__}: {error})") from error
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+
+
+def space_id(networks: Mapping[str, Layers]) -> str:
+    """12 hex digits that name the space which these encoders map to: SHA-256 of their tensors."""
+    digest = hashlib.sha256()
+    for name in sorted(n for n in networks if n.startswith("encoder/")):
+        digest.update(name.encode())
+        for kernel, bias in networks[name]:
+            digest.update(np.ascontiguousarray(kernel, "<f4").tobytes())
+            digest.update(np.ascontiguousarray(bias, "<f4").tobytes())
+    return digest.hexdigest()[:12]
+
+
+def _check_format(header: Mapping[str, str]) -> None:
+    if header.get("format") != FORMAT:
+        raise ValueError(f"format is {header.get('format')!r}, expected {FORMAT!r}")
+    version = header.get("version", "")
+    if not version.isdigit() or int(version) > VERSION:
+        raise ValueError(f"format version is {version!r}, this package reads up to {VERSION}")
+
+
+def _parse(header: Mapping[str, str], tensors: dict[str, np.ndarray]) -> Bundle:
+    specs = [DescriptorSpec.from_dict(fields) for fields in json.loads(header["specs"])]
+    networks: dict[str, Layers] = {}
+    for name, description in json.loads(header["layers"]).items():
+        if description["hidden_activation"] != "relu":
+            raise ValueError(
+                f"{name}: hidden activation is {description['hidden_activation']!r}, expected 'relu'"
+            )
+        networks[name] = [
+            (_floats(tensors, f"{name}/{i}/kernel"), _floats(tensors, f"{name}/{i}/bias"))
+            for i in range(len(description["widths"]) - 1)
+        ]
+    statistics, sample = {}, ParitySample()
+    for spec in specs:
+        at = f"statistics/{spec.name}"
+        if f"{at}/mean" in tensors:
+            covariance = f"{at}/photo_covariance"
+            statistics[spec.name] = RowStatistics(
+                _floats(tensors, f"{at}/mean"),
+                _floats(tensors, f"{at}/std"),
+                _floats(tensors, covariance) if covariance in tensors else None,
+            )
+        if f"sample/{spec.name}/input" in tensors:
+            sample.inputs[spec.name] = tensors.pop(f"sample/{spec.name}/input")
+        if f"sample/{spec.name}/embedding" in tensors:
+            sample.embeddings[spec.name] = _floats(tensors, f"sample/{spec.name}/embedding")
+        for other in specs:
+            if (key := f"sample/{spec.name}/to/{other.name}") in tensors:
+                sample.translations[spec.name, other.name] = _floats(tensors, key)
+    if tensors:
+        raise ValueError(f"holds tensors that its header does not name: {sorted(tensors)[:5]}")
+    return Bundle(
+        kind=json.loads(header["kind"]),
+        specs={spec.name: spec for spec in specs},
+        embedding_width=json.loads(header["embedding_width"]),
+        networks=networks,
+        statistics=statistics,
+        sample=sample,
+        config=json.loads(header["config"]),
+        provenance=json.loads(header["provenance"]),
+        space_id=json.loads(header["space_id"]),
+    )
+
+
+def _floats(tensors: dict[str, np.ndarray], name: str) -> np.ndarray:
+    """Takes a tensor out of `tensors` as float32."""
+    if name not in tensors:
+        raise ValueError(f"tensor {name!r} is missing")
+    value = tensors.pop(name)
+    if value.dtype not in (np.float16, np.float32):
+        raise ValueError(f"tensor {name!r} has dtype {value.dtype}, expected float32 or float16")
+    return value.astype(np.float32)

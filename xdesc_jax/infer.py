@@ -1,0 +1,325 @@
+"""Translating descriptors with a trained model, in numpy.
+
+In: descriptor rows, stored or canonical, and a model file. Out: rows of another descriptor, or embeddings in
+the model's joint space. Imports numpy alone; any number of rows passes in blocks through buffers that are
+made once, so memory stays at input, output and some tens of MB.
+"""
+
+from __future__ import annotations
+
+import difflib
+import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from xdesc_jax.bundle import Bundle, Layers
+from xdesc_jax.descriptors import EMBEDDING_PREFIX, DescriptorSpec, canonical, from_stored, stored, unit_rows
+from xdesc_jax.deviation import Deviation, RowStatistics
+
+EMBEDDING = "embedding"
+# 2048 x 1024 floats are 8 MB: large enough for full matrix-product speed, and the passes for bias and ReLU
+# still find the block in the last-level cache.
+BLOCK_ROWS = 2048
+PARITY_TOLERANCE = 1e-5
+
+
+class ZeroRowsWarning(UserWarning):
+    """Zero descriptors (dark or flat patches) were given; their translations are zero rows."""
+
+
+class DeviationWarning(UserWarning):
+    """Rows do not look like those the model was trained on, as with another implementation or scale."""
+
+
+class Translator:
+    """A trained translator.
+
+    Attributes:
+        bundle: the model as its file holds it.
+        names: descriptors it knows.
+        specs: their specs, by name.
+        space_id: names the joint space; None for pair networks.
+        embedding_spec: spec of embeddings, `embedding:<space_id>`; None for pair networks.
+    """
+
+    def __init__(self, bundle: Bundle, where: str = "the model"):
+        self.bundle = bundle
+        self.names = sorted(bundle.specs)
+        self.specs = dict(bundle.specs)
+        self.space_id = bundle.space_id
+        self.embedding_spec = bundle.embedding_spec
+        self._where = where
+
+    @classmethod
+    def load(cls, path: Path | str) -> Translator:
+        """Reads a model file; raises FileNotFoundError or ValueError as `Bundle.load`."""
+        return cls(Bundle.load(path), str(path))
+
+    def embed(self, x: np.ndarray, source: str, *, packed: bool = False) -> np.ndarray:
+        """Maps descriptors into the joint space.
+
+        Args:
+            x: [N, D] rows of `source`, stored or canonical; bool [N, bits] for binary ones.
+            source: which descriptor they are.
+            packed: binary rows are packed, uint8 [N, ceil(bits/8)], little-endian bits.
+
+        Returns:
+            float32 [N, E], unit rows; zero rows where the input is zero.
+
+        Raises:
+            ValueError: unknown source, no joint space, or rows that do not fit the spec (see `canonical`).
+
+        Warns:
+            ZeroRowsWarning, DeviationWarning.
+        """
+        return self.translate(x, source, EMBEDDING, packed=packed)
+
+    def translate(
+        self, x: np.ndarray, source: str, target: str, *, packed: bool = False, storage: bool = False
+    ) -> np.ndarray:
+        """Translates descriptors.
+
+        Args:
+            x: [N, D] rows of `source`, stored or canonical; bool [N, bits] for binary ones.
+            source: which descriptor they are; 'embedding' or 'embedding:<space id>' for embeddings.
+            target: what to make of them; 'embedding' for the joint space.
+            packed: binary rows are packed, uint8 [N, ceil(bits/8)], little-endian bits.
+            storage: give the stored form, not the canonical one.
+
+        Returns:
+            Canonical rows of `target`, float32 [N, D] or bool [N, bits]; with `storage` [N, stored_width] in
+            its stored dtype. Zero rows where the input is zero.
+
+        Raises:
+            ValueError: unknown names, a space or pair the model does not have, or rows that do not fit.
+
+        Warns:
+            ZeroRowsWarning, DeviationWarning.
+        """
+        with self.stream(source, target, packed=packed, storage=storage) as translate:
+            return translate(x)
+
+    def translate_blocks(
+        self,
+        blocks: Iterable[np.ndarray],
+        source: str,
+        target: str,
+        *,
+        packed: bool = False,
+        storage: bool = False,
+    ) -> Iterator[np.ndarray]:
+        """`translate` for a sequence of blocks; warns once, behind the last."""
+        with self.stream(source, target, packed=packed, storage=storage) as translate:
+            for block in blocks:
+                yield translate(block)
+
+    def stream(self, source: str, target: str, *, packed: bool = False, storage: bool = False) -> Stream:
+        """A translation of many blocks; use as a context manager (see `Stream`)."""
+        networks = [self.bundle.networks[name] for name in self._route(source, target)]
+        statistics = self.bundle.statistics.get(source)
+        return Stream(self._spec(source), self._spec(target), networks, statistics, packed, storage)
+
+    def self_check(self) -> float:
+        """Largest deviation from the float32 flax results kept in the model.
+
+        Raises:
+            ValueError: the model holds no sample, or deviates by more than 1e-5.
+        """
+        sample = self.bundle.sample
+        expected = {(name, EMBEDDING): rows for name, rows in sample.embeddings.items()} | sample.translations
+        if not expected:
+            raise ValueError(f"{self._where}: holds no sample for a self-check")
+        worst = 0.0
+        for (source, target), rows in expected.items():
+            x = from_stored(sample.inputs[source], self.specs[source], self._where)
+            stream = self.stream(source, target)
+            difference = float(np.abs(stream.probabilities(x) - rows).max(initial=0))
+            if not difference <= PARITY_TOLERANCE:
+                raise ValueError(
+                    f"{self._where}: {source} -> {target} is off by {difference:.2g} from the training "
+                    f"network, expected at most {PARITY_TOLERANCE:g}"
+                )
+            worst = max(worst, difference)
+        return worst
+
+    def _spec(self, name: str) -> DescriptorSpec:
+        """Spec of a descriptor or of the joint space; an unknown name raises ValueError with near ones."""
+        if name == EMBEDDING or name.startswith(EMBEDDING_PREFIX):
+            if self.embedding_spec is None:
+                raise ValueError(
+                    f"{self._where}: pair networks have no joint space, so nothing embeds with them"
+                )
+            if name not in (EMBEDDING, self.embedding_spec.name):
+                raise ValueError(
+                    f"{self._where}: its joint space is {self.embedding_spec.name!r}, not {name!r}"
+                )
+            return self.embedding_spec
+        if name not in self.specs:
+            near = difflib.get_close_matches(name, self.names, n=3, cutoff=0.4)
+            hint = f"; did you mean {', '.join(near)}?" if near else ""
+            raise ValueError(
+                f"{self._where}: no descriptor {name!r}, it has {', '.join(self._described())}{hint}"
+            )
+        return self.specs[name]
+
+    def _described(self) -> list[str]:
+        units = {True: "bits", False: "values"}
+        return [f"{n} ({self.specs[n].width} {units[self.specs[n].binary]})" for n in self.names]
+
+    def _route(self, source: str, target: str) -> list[str]:
+        """Names of the networks that lead from source to target."""
+        start, end = self._spec(source), self._spec(target)
+        if start.is_embedding and end.is_embedding:
+            raise ValueError(f"{self._where}: source and target are both the joint space {start.name!r}")
+        if self.bundle.kind == "pair":
+            route = [f"pair/{source}/{target}"]
+        else:
+            route = [] if start.is_embedding else [f"encoder/{source}"]
+            route += [] if end.is_embedding else [f"decoder/{target}"]
+        for name in route:
+            if name not in self.bundle.networks:
+                raise ValueError(
+                    f"{self._where}: no network {name!r}, it has {', '.join(sorted(self.bundle.networks))}"
+                )
+        return route
+
+
+class Stream:
+    """Translates blocks of any size from one source to one target, and warns once, where the `with` ends.
+
+    Attributes:
+        target: spec of the rows it gives.
+        rows: rows seen.
+        zero_rows: rows among them that are zero.
+    """
+
+    def __init__(
+        self,
+        source: DescriptorSpec,
+        target: DescriptorSpec,
+        networks: list[Layers],
+        statistics: RowStatistics | None,
+        packed: bool,
+        storage: bool,
+    ):
+        self.source, self.target = source, target
+        self.rows = self.zero_rows = 0
+        self._networks = [_Network(layers) for layers in networks]
+        self._deviation = None
+        if statistics is not None:
+            self._deviation = Deviation(statistics, scaled=not (source.normalized or source.binary))
+        self._packed, self._storage = packed, storage
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error is None:
+            for category, message in self.findings():
+                warnings.warn(message, category, stacklevel=3)
+
+    def findings(self) -> list[tuple[type[Warning], str]]:
+        """What the rows seen so far give reason to warn of."""
+        found: list[tuple[type[Warning], str]] = []
+        if self.zero_rows:
+            text = f"{self.zero_rows} of {self.rows} rows of {self.source.name!r} are zero and stay zero"
+            found.append((ZeroRowsWarning, text))
+        deviation = self._deviation.message() if self._deviation is not None else None
+        if deviation is not None:
+            text = f"rows do not look like the {self.source.name!r} of the training: {deviation}"
+            found.append((DeviationWarning, text))
+        return found
+
+    def __call__(self, x: np.ndarray, out: np.ndarray | None = None, where: str = "") -> np.ndarray:
+        """Translates rows.
+
+        Args:
+            x: [N, D] rows of the source; N may be 0. May be a memory-mapped file.
+            out: [N, W] array to fill, of the dtype that the stream gives.
+            where: file or image, for error messages.
+
+        Returns:
+            [N, W] rows of the target, `out` where given.
+        """
+        n = len(x) if np.ndim(x) == 2 else 0
+        if out is None:
+            spec = self.target
+            width, dtype = (
+                (spec.stored_width, spec.stored_dtype) if self._storage else (spec.width, _dtype(spec))
+            )
+            out = np.empty((n, width), dtype)
+        for start in range(0, max(n, 1), BLOCK_ROWS):
+            block = x if n == 0 else x[start : start + BLOCK_ROWS]
+            rows = canonical(block, self.source, packed=self._packed, where=where, first_row=start)
+            y = self._block(rows)
+            out[start : start + len(rows)] = stored(y, self.target) if self._storage else y
+        return out
+
+    def probabilities(self, x: np.ndarray) -> np.ndarray:
+        """Canonical rows -> float32 [N, D], the probability of each bit where the target is binary."""
+        y = self._forward(x.astype(np.float32))
+        if self.target.binary:
+            return _sigmoid(y)
+        return _finish(y, self.target)
+
+    def _block(self, rows: np.ndarray) -> np.ndarray:
+        x = rows.astype(np.float32, copy=False)
+        zero = ~x.any(axis=1)
+        zeros = int(zero.sum())
+        self.rows += len(x)
+        self.zero_rows += zeros
+        if self._deviation is not None:
+            self._deviation.update(x[~zero] if zeros else x)
+        y = _finish(self._forward(x), self.target)
+        if zeros:
+            y[zero] = 0
+        return y
+
+    def _forward(self, x: np.ndarray) -> np.ndarray:
+        """Raw output of the last network; the embedding between two networks has unit length."""
+        for i, network in enumerate(self._networks):
+            x = network(unit_rows(x) if i > 0 else x)
+        return x
+
+
+class _Network:
+    """An MLP with ReLU between its layers and buffers for one block of rows."""
+
+    def __init__(self, layers: Layers):
+        self._layers = layers
+        self._buffers: list[np.ndarray] = [np.empty((0, len(bias)), np.float32) for _, bias in layers]
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """float32 [n, in] -> float32 [n, out], a buffer that the next call overwrites."""
+        if len(x) > len(self._buffers[0]):
+            self._buffers = [np.empty((len(x), b.shape[1]), np.float32) for b in self._buffers]
+        last = len(self._layers) - 1
+        for i, (kernel, bias) in enumerate(self._layers):
+            y = self._buffers[i][: len(x)]
+            np.matmul(x, kernel, out=y)
+            y += bias
+            if i < last:
+                np.maximum(y, 0, out=y)
+            x = y
+        return x
+
+
+def _dtype(spec: DescriptorSpec) -> np.dtype:
+    return np.dtype(np.bool_ if spec.binary else np.float32)
+
+
+def _finish(y: np.ndarray, spec: DescriptorSpec) -> np.ndarray:
+    """A network's raw output -> canonical rows; a bit's probability is over 0.5 where its logit is over 0."""
+    if spec.binary:
+        return y > 0
+    if spec.output == "relu":
+        y = np.maximum(y, 0)
+    elif spec.output == "sigmoid":
+        y = _sigmoid(y)
+    return unit_rows(y) if spec.normalized else y
+
+
+def _sigmoid(y: np.ndarray) -> np.ndarray:
+    return 0.5 * (1 + np.tanh(0.5 * y))  # exp(-y) would overflow

@@ -1,0 +1,353 @@
+"""Exact nearest neighbours and mutual matches of descriptors, in numpy.
+
+In: two sets of rows of one descriptor, canonical real rows or packed bits. Out: nearest and second-nearest
+neighbours, or mutual matches that pass a symmetric ratio test; distances are L2 or Hamming. Needs
+numpy alone.
+
+One matrix product a block gives both directions, so memory does not grow with the product of the two counts.
+Bits go through a product of -1 and 1, which float32 counts exactly. A product of real rows loses what is
+small against their norms, so near ties are decided, and all distances computed, from float64 differences.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+
+BLOCK = 2048  # rows a side of one block of the similarity matrix (16 MB)
+CHUNK = 32  # rows of it that are reduced first when looking for the best of a column
+PAIRS = 16384  # pairs whose differences are computed at a time
+ROUNDOFF = 2.0**-24
+
+
+@dataclasses.dataclass(frozen=True)
+class Nearest:
+    """The two nearest database rows of each query row; ties go to the lower index.
+
+    Attributes:
+        index: [N] int32, -1 where there is none (empty database, or the query row is zero or not finite).
+        distance: [N] float32, L2 or Hamming; inf where there is none.
+        second: [N] float32, distance to the second nearest; inf where there is none.
+    """
+
+    index: np.ndarray
+    distance: np.ndarray
+    second: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Matches:
+    """Mutual matches between two sets of rows.
+
+    Attributes:
+        indices: [M, 2] int32, row of the first and row of the second set, ascending in the first.
+        scores: [M] float32 in 0..1, 1 for equal rows: 1 - d^2 / (2 |a|^2 + 2 |b|^2), which is (1 + cos) / 2
+            for unit rows, and the share of equal bits for binary ones.
+        skipped: rows of each set that are zero or not finite and so never match.
+    """
+
+    indices: np.ndarray
+    scores: np.ndarray
+    skipped: tuple[int, int]
+
+
+def nearest2(query: np.ndarray, database: np.ndarray, *, binary: bool = False) -> Nearest:
+    """The nearest and second-nearest database row of each query row.
+
+    Args:
+        query: [N, D] float canonical rows, or [N, bytes] uint8 packed bits with `binary`.
+        database: [M, D] rows of the same kind.
+        binary: compare bits by Hamming distance.
+
+    Raises:
+        ValueError: rank, dtype or widths do not fit.
+    """
+    a, b = _pair(query, database, binary)
+    rows, _ = _search(a, b, both=False)
+    return rows
+
+
+def match(a: np.ndarray, b: np.ndarray, *, binary: bool = False, ratio: float | None = None) -> Matches:
+    """Mutual nearest neighbours, optionally with a ratio test in both directions.
+
+    Args:
+        a: [N, D] float canonical rows, or [N, bytes] uint8 packed bits with `binary`.
+        b: [M, D] rows of the same kind.
+        binary: compare bits by Hamming distance.
+        ratio: largest first-to-second distance ratio on the L2 scale (see `metric_ratio`); a row with one
+            candidate alone passes, and so do equal rows. None for no test.
+
+    Raises:
+        ValueError: rank, dtype or widths do not fit, or a ratio outside 0..1.
+    """
+    if ratio is not None and not 0 < ratio <= 1:
+        raise ValueError(f"ratio is {ratio}, expected a value over 0 and at most 1")
+    rows_a, rows_b = _pair(a, b, binary)
+    forward, backward = _search(rows_a, rows_b, both=True)
+    i = np.flatnonzero(forward.index >= 0)
+    j = forward.index[i]
+    keep = backward.index[j] == i
+    if ratio is not None:
+        keep &= metric_ratio(forward.distance[i], forward.second[i], binary) <= ratio
+        keep &= metric_ratio(backward.distance[j], backward.second[j], binary) <= ratio
+    i, j = i[keep], j[keep]
+    indices = np.stack([i, j], axis=1).astype(np.int32)
+    scores = _scores(forward.distance[i], np.asarray(a)[i], np.asarray(b)[j], binary)
+    return Matches(indices, scores, (rows_a.skipped, rows_b.skipped))
+
+
+def metric_ratio(distance: np.ndarray, second: np.ndarray, binary: bool = False) -> np.ndarray:
+    """First-to-second distance ratio on the L2 scale, float32.
+
+    The L2 distance of two bit vectors is the root of their Hamming distance, so Hamming counts give the root
+    of their ratio: 0.9 means the same for both. 0 where the nearest is an equal row or the only candidate,
+    inf where there is none.
+    """
+    distance, second = np.asarray(distance, np.float32), np.asarray(second, np.float32)
+    ratio = np.full(distance.shape, np.inf, np.float32)
+    ratio[np.isfinite(distance)] = 0
+    np.divide(distance, second, out=ratio, where=np.isfinite(second) & (distance > 0))
+    return np.sqrt(ratio) if binary else ratio
+
+
+def _scores(distance: np.ndarray, a: np.ndarray, b: np.ndarray, binary: bool) -> np.ndarray:
+    if binary:
+        return (1 - distance / (8 * a.shape[1])).astype(np.float32)
+    norms = np.einsum("nd,nd->n", a, a, dtype=np.float64) + np.einsum("nd,nd->n", b, b, dtype=np.float64)
+    return (1 - distance.astype(np.float64) ** 2 / (2 * norms)).astype(np.float32)
+
+
+# --- Rows as operands of the product ---------------------------------------------------------------------
+
+
+class _RealRows:
+    """Real rows, centred: similarity is a.b - |a|^2 / 2 - |b|^2 / 2 = -d^2 / 2."""
+
+    def __init__(self, x: np.ndarray, valid: np.ndarray, centre: np.ndarray):
+        # Distances do not change with the origin, but the less rows have in common the less cancels.
+        self.x = np.where(valid[:, None], x - centre, 0).astype(np.float32, copy=False)
+        self.half = np.einsum("nd,nd->n", self.x, self.x) / 2
+        self.offset = np.where(valid, self.half, np.float32(np.inf))
+        self.skipped = int((~valid).sum())
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def operand(self, at: slice) -> np.ndarray:
+        """float32 [n, D] rows for `product`."""
+        return self.x[at]
+
+    def product(self, x: np.ndarray, at: slice, out: np.ndarray) -> None:
+        """Operand x [n, D] times rows `at` of these, into out [n, m]."""
+        np.matmul(x, self.x[at].T, out=out)
+
+    def take(self, rows: np.ndarray) -> _RealRows:
+        taken = object.__new__(_RealRows)
+        taken.x, taken.half, taken.offset, taken.skipped = self.x[rows], self.half[rows], self.offset[rows], 0
+        return taken
+
+    def squared_distances(self, i: np.ndarray, other: _RealRows, j: np.ndarray) -> np.ndarray:
+        """Exact squared distances of row pairs, float64 [n]."""
+        result = np.empty(len(i))
+        for part in _slices(len(i), PAIRS):
+            difference = self.x[i[part]].astype(np.float64) - other.x[j[part]]
+            result[part] = np.einsum("nd,nd->n", difference, difference)
+        return result
+
+    def distances(self, i: np.ndarray, other: _RealRows, j: np.ndarray) -> np.ndarray:
+        return np.sqrt(self.squared_distances(i, other, j))
+
+
+class _BinaryRows:
+    """Packed bits; similarity is the product of -1 and 1: bits - 2 * Hamming distance."""
+
+    def __init__(self, x: np.ndarray):
+        self.x = x
+        valid = x.any(axis=1)
+        self.offset = np.where(valid, np.float32(0), np.float32(np.inf))
+        self.skipped = int((~valid).sum())
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def operand(self, at: slice) -> np.ndarray:
+        """float32 [n, bits] of -1 and 1 for `product`."""
+        bits = np.unpackbits(self.x[at], axis=1).astype(np.float32)
+        bits *= 2
+        bits -= 1
+        return bits
+
+    def product(self, x: np.ndarray, at: slice, out: np.ndarray) -> None:
+        """Operand x [n, bits] times rows `at` of these, into out [n, m].
+
+        Counts of 512 bits leave most of float32's 24 bits idle, so two rows share a column,
+        low + base * high, and half the products give both.
+        """
+        rows = self.operand(at)
+        bits, m = rows.shape[1], len(rows)
+        base = 2.0 ** np.ceil(np.log2(2 * bits + 2))
+        if bits * (base + 1) >= 2**24:
+            np.matmul(x, rows.T, out=out)
+            return
+        middle = (m + 1) // 2
+        shared = rows[:middle]
+        shared[: m - middle] += np.float32(base) * rows[middle:]
+        np.matmul(x, shared.T, out=out[:, :middle])
+        low, high = out[:, : m - middle], out[:, middle:]
+        np.rint(np.multiply(low, np.float32(1 / base), out=high), out=high)
+        low -= np.float32(base) * high
+
+    def distances(self, i: np.ndarray, other: _BinaryRows, j: np.ndarray) -> np.ndarray:
+        """Hamming distances of row pairs, [n]."""
+        result = np.empty(len(i))
+        for part in _slices(len(i), PAIRS):
+            different = self.x[i[part]] ^ other.x[j[part]]
+            result[part] = np.unpackbits(different, axis=1).sum(axis=1)
+        return result
+
+
+_Rows = _RealRows | _BinaryRows
+
+
+def _pair(a: np.ndarray, b: np.ndarray, binary: bool) -> tuple[_Rows, _Rows]:
+    a, b = np.asarray(a), np.asarray(b)
+    for x in (a, b):
+        if x.ndim != 2 or (x.dtype != np.uint8 if binary else not np.issubdtype(x.dtype, np.floating)):
+            expected = "packed bits, uint8 [N, bytes]" if binary else "floats [N, D]"
+            raise ValueError(f"rows to match are {x.dtype} {list(x.shape)}, expected {expected}")
+    if a.shape[1] != b.shape[1]:
+        raise ValueError(f"rows to match have widths {a.shape[1]} and {b.shape[1]}, expected equal ones")
+    if binary:
+        return _BinaryRows(a), _BinaryRows(b)
+    a, b = a.astype(np.float32, copy=False), b.astype(np.float32, copy=False)
+    # NaN is not equal to itself and inf - inf is NaN, so the sum of a bad row is not finite.
+    valid_a, valid_b = (x.any(axis=1) & np.isfinite(x).all(axis=1) for x in (a, b))
+    count = int(valid_a.sum() + valid_b.sum())
+    total = sum(x.sum(axis=0, where=v[:, None], dtype=np.float64) for x, v in ((a, valid_a), (b, valid_b)))
+    centre = (total / max(count, 1)).astype(np.float32)
+    with np.errstate(invalid="ignore"):
+        return _RealRows(a, valid_a, centre), _RealRows(b, valid_b, centre)
+
+
+def _slices(n: int, size: int) -> Iterator[slice]:
+    for start in range(0, n, size):
+        yield slice(start, min(start + size, n))
+
+
+# --- Search ----------------------------------------------------------------------------------------------
+
+
+class _Best:
+    """The two largest similarities of each row so far and where they are; -inf and -1 where none."""
+
+    def __init__(self, n: int):
+        self.values = np.full((2, n), -np.inf)
+        self.index = np.full((2, n), -1, np.int32)
+
+    def update(self, where: slice, values: np.ndarray, index: np.ndarray) -> None:
+        """Merges the two best [2, n] of a later block; on ties the earlier one stays."""
+        v = np.concatenate([self.values[:, where], values])
+        i = np.concatenate([self.index[:, where], index])
+        order = np.argsort(-v, axis=0, kind="stable")[:2]
+        self.values[:, where] = np.take_along_axis(v, order, axis=0)
+        self.index[:, where] = np.take_along_axis(i, order, axis=0)
+
+
+def _search(a: _Rows, b: _Rows, both: bool) -> tuple[Nearest, Nearest]:
+    """Nearest rows of b for each of a, and with `both` of a for each of b, in one pass over the blocks."""
+    rows, columns = _Best(len(a)), _Best(len(b))
+    for at_a, at_b, similarity in _blocks(a, b):
+        values, index = _best_of_rows(similarity[: at_a.stop - at_a.start])
+        rows.update(at_a, values, index + at_b.start)
+        if both:
+            values, index = _best_of_columns(similarity)
+            columns.update(at_b, values, index + at_a.start)
+    return _finish(a, b, rows), _finish(b, a, columns)
+
+
+def _blocks(a: _Rows, b: _Rows) -> Iterator[tuple[slice, slice, np.ndarray]]:
+    """Blocks of the similarity matrix in a reused buffer, padded with -inf rows to a multiple of CHUNK."""
+    buffer = np.empty(_padded(min(BLOCK, len(a))) * min(BLOCK, len(b)), np.float32)
+    for at_a in _slices(len(a), BLOCK):
+        x, n = a.operand(at_a), at_a.stop - at_a.start
+        for at_b in _slices(len(b), BLOCK):
+            m = at_b.stop - at_b.start
+            similarity = buffer[: _padded(n) * m].reshape(-1, m)
+            b.product(x, at_b, similarity[:n])
+            for offset in (a.offset[at_a, None], b.offset[at_b]):
+                if offset.any():
+                    similarity[:n] -= offset
+            similarity[n:] = -np.inf
+            yield at_a, at_b, similarity
+
+
+def _padded(n: int) -> int:
+    return -(-n // CHUNK) * CHUNK
+
+
+def _best_of_rows(similarity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The two largest values of each row and their columns, [2, rows] each; leaves the matrix as it was."""
+    i = np.arange(len(similarity))
+    first = similarity.argmax(axis=1)
+    largest = similarity[i, first]
+    similarity[i, first] = -np.inf
+    second = similarity.argmax(axis=1)
+    values = np.stack([largest, similarity[i, second]])
+    similarity[i, first] = largest
+    return values, np.stack([first, second])
+
+
+def _best_of_columns(similarity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The two largest values of each column and their rows, [2, columns] each; overwrites them with -inf.
+
+    numpy's argmax down a column is 50 times slower than its max, so the maxima of chunks of rows come first
+    and only the chunk that holds the largest is searched.
+    """
+    j = np.arange(similarity.shape[1])
+    chunked = similarity.reshape(-1, CHUNK, len(j))
+    maxima = chunked.max(axis=1)
+    values, index = np.empty((2, len(j)), similarity.dtype), np.empty((2, len(j)), np.int64)
+    for rank in range(2):
+        chunk = maxima.argmax(axis=0)
+        candidates = chunked[chunk, :, j]
+        row = candidates.argmax(axis=1)
+        values[rank], index[rank] = candidates[j, row], chunk * CHUNK + row
+        candidates[j, row] = -np.inf
+        chunked[chunk, row, j] = -np.inf
+        maxima[chunk, j] = candidates.max(axis=1)
+    return values, index
+
+
+def _finish(a: _Rows, b: _Rows, best: _Best) -> Nearest:
+    """Exact distances of the best; near ties of real rows are decided anew."""
+    best.index[best.values == -np.inf] = -1
+    if isinstance(a, _RealRows) and isinstance(b, _RealRows):
+        _decide_near_ties(a, b, best)
+    distance = np.full((2, len(a)), np.inf, np.float32)
+    for rank in range(2):
+        i = np.flatnonzero(best.index[rank] >= 0)
+        distance[rank, i] = a.distances(i, b, best.index[rank, i])  # type: ignore[arg-type]
+    return Nearest(best.index[0], distance[0], distance[1])
+
+
+def _decide_near_ties(a: _RealRows, b: _RealRows, best: _Best) -> None:
+    """Searches again, exactly, for rows whose two best similarities differ by less than rounding may.
+
+    A similarity is off by at most 2 (D + 8) u (|a|^2 + |b|^2) / 2 (u = 2^-24; Higham, "Accuracy and Stability
+    of Numerical Algorithms", section 3.1), and |b| <= |a| + d where b is near.
+    """
+    found = np.flatnonzero(best.index[1] >= 0)
+    error = 2 * (a.x.shape[1] + 8) * ROUNDOFF * (3 * a.half[found] - 2 * np.minimum(best.values[1, found], 0))
+    near = best.values[0, found] - best.values[1, found] <= 2 * error
+    rows, floor = found[near], (best.values[1, found] - 2 * error)[near]
+    exact = _Best(len(rows))
+    for at_a, at_b, similarity in _blocks(a.take(rows), b):
+        similarity = similarity[: at_a.stop - at_a.start]
+        i, j = np.nonzero(similarity >= floor[at_a, None])
+        scores = np.full(similarity.shape, -np.inf)
+        scores[i, j] = -a.squared_distances(rows[i + at_a.start], b, j + at_b.start)
+        values, index = _best_of_rows(scores)
+        exact.update(at_a, values, index + at_b.start)
+    best.index[:, rows] = exact.index
