@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import importlib
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -222,6 +223,14 @@ class Entry:
     @property
     def weighted(self) -> bool:
         return self.load is not None
+
+
+def resolve(function: Callable | str) -> Callable:
+    """A callable itself, or the one that 'module:name' names, imported now."""
+    if isinstance(function, str):
+        module, name = function.split(":")
+        return getattr(importlib.import_module(module), name)
+    return function
 
 
 _REGISTRY: dict[str, Entry] = {}

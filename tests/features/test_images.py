@@ -1,0 +1,125 @@
+"""Reading photos: which files are found, and which pixels they give."""
+
+import unicodedata
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+
+from xdesc_jax.features.images import UnreadablePhoto, list_photos, read_gray, read_rgb
+
+RGB = np.array(
+    [[[255, 0, 0], [0, 255, 0], [0, 0, 255]], [[10, 20, 30], [200, 100, 50], [255, 255, 255]]], np.uint8
+)
+# rint(0.299 R + 0.587 G + 0.114 B)
+GRAY = np.array([[76, 150, 29], [18, 124, 255]], np.uint8)
+
+
+def save(path, array, mode=None, **options):
+    image = Image.fromarray(array)
+    (image.convert(mode) if mode else image).save(path, **options)
+    return path
+
+
+def test_gray_is_itu_r_601(tmp_path):
+    np.testing.assert_array_equal(read_gray(save(tmp_path / "a.png", RGB)), GRAY)
+
+
+def test_exif_orientation_is_not_applied(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turn by 90 degrees to show
+    path = save(tmp_path / "a.jpg", np.zeros((20, 31, 3), np.uint8), exif=exif)
+    assert read_gray(path).shape == (20, 31)
+    assert read_rgb(path).shape == (20, 31, 3)
+
+
+def test_16_bit_gray_is_scaled_not_clipped(tmp_path):
+    pixels = np.array([[0, 257, 25700], [32768, 65278, 65535]], np.uint16)
+    path = save(tmp_path / "a.png", pixels)
+    np.testing.assert_array_equal(read_gray(path), [[0, 1, 100], [128, 254, 255]])
+    np.testing.assert_array_equal(read_rgb(path)[..., 2], [[0, 1, 100], [128, 254, 255]])
+
+
+def test_16_bit_colour_is_scaled_not_clipped(tmp_path):
+    cv2.imwrite(str(tmp_path / "a.png"), RGB[..., ::-1].astype(np.uint16) * 257)
+    np.testing.assert_array_equal(read_rgb(tmp_path / "a.png"), RGB)
+
+
+def test_alpha_is_dropped(tmp_path):
+    alpha = np.concatenate([RGB, np.full((2, 3, 1), 7, np.uint8)], axis=2)
+    np.testing.assert_array_equal(read_rgb(save(tmp_path / "a.png", alpha)), RGB)
+    gray_alpha = np.stack([GRAY, np.zeros_like(GRAY)], axis=2)
+    np.testing.assert_array_equal(read_gray(save(tmp_path / "b.png", gray_alpha)), GRAY)
+
+
+@pytest.mark.parametrize("transparency", [None, 0, bytes([0, 128, 255])])
+def test_palette_is_looked_up(tmp_path, transparency):
+    image = Image.fromarray(RGB).convert("P", palette=Image.Palette.ADAPTIVE)
+    image.save(tmp_path / "a.png", **({} if transparency is None else {"transparency": transparency}))
+    np.testing.assert_array_equal(read_rgb(tmp_path / "a.png"), RGB)
+
+
+def test_cmyk_is_converted(tmp_path):
+    cmyk = np.zeros((9, 7, 4), np.uint8)
+    cmyk[..., 0] = 255  # cyan ink alone: no red
+    path = tmp_path / "a.tif"
+    Image.fromarray(cmyk, "CMYK").save(path)
+    np.testing.assert_array_equal(read_rgb(path)[4, 3], [0, 255, 255])
+
+
+def test_1_bit_becomes_black_and_white(tmp_path):
+    path = save(tmp_path / "a.png", np.array([[True, False, True]]))
+    np.testing.assert_array_equal(read_gray(path), [[255, 0, 255]])
+
+
+def test_float_pixels_are_refused(tmp_path):
+    path = save(tmp_path / "a.tif", np.ones((3, 4), np.float32))
+    with pytest.raises(UnreadablePhoto, match="a.tif: pixels are floats"):
+        read_gray(path)
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_non_ascii_paths_are_found_and_read(tmp_path, form):
+    name = unicodedata.normalize(form, "donn\u00e9es/\u00e9 \u65e5\u672c.jpg")
+    (tmp_path / name).parent.mkdir()
+    save(tmp_path / name, RGB)
+    assert list_photos(tmp_path) == [name]
+    assert read_gray(tmp_path / name).shape == (2, 3)
+
+
+@pytest.mark.parametrize("content", [b"", b"no photo at all", b"\xff\xd8\xff\xe0", b"\x89PNG\r\n\x1a\n\0\0"])
+def test_unreadable_file_is_named(tmp_path, content):
+    (tmp_path / "broken.jpg").write_bytes(content)
+    with pytest.raises(UnreadablePhoto, match="broken.jpg"):
+        read_gray(tmp_path / "broken.jpg")
+
+
+def test_photo_cut_short_is_refused(tmp_path):
+    path = save(tmp_path / "a.jpg", np.random.default_rng(0).integers(0, 255, (64, 65, 3)).astype(np.uint8))
+    path.write_bytes(path.read_bytes()[:-500])
+    with pytest.raises(UnreadablePhoto, match="a.jpg"):
+        read_rgb(path)
+
+
+def test_photos_are_listed_by_relative_name(tmp_path):
+    for name in ("b.JPG", "a/z.png", "a/B/c d.Tiff", "a.txt", ".hidden.png", ".parts/x.png", "a/png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert list_photos(tmp_path) == ["a/B/c d.Tiff", "a/z.png", "b.JPG"]
+
+
+def test_link_to_a_parent_folder_is_followed_once(tmp_path):
+    (tmp_path / "a.png").touch()
+    (tmp_path / "loop").symlink_to(tmp_path)
+    assert list_photos(tmp_path) == ["a.png"]
+
+
+def test_folder_without_photos_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="absent"):
+        list_photos(tmp_path / "absent")
+    with pytest.raises(ValueError, match="no photo found"):
+        list_photos(tmp_path)
+    (tmp_path / "a.png").touch()
+    with pytest.raises(ValueError, match="found a file"):
+        list_photos(tmp_path / "a.png")

@@ -1,0 +1,205 @@
+"""Descriptor specs, forms, and the registry."""
+
+import numpy as np
+import pytest
+
+from xdesc_jax import descriptors
+from xdesc_jax.descriptors import (
+    DescriptorSpec,
+    binary_spec,
+    canonical,
+    embedding_spec,
+    from_stored,
+    get_entry,
+    get_spec,
+    pack_bits,
+    register,
+    registered,
+    resolve,
+    stored,
+    unit_rows,
+    unpack_bits,
+)
+
+
+@pytest.fixture
+def registry(monkeypatch):
+    """A registry that the test may change."""
+    monkeypatch.setattr(descriptors, "_REGISTRY", dict(descriptors._REGISTRY))
+
+
+def unit(n: int, width: int) -> np.ndarray:
+    rows = np.abs(np.random.default_rng(n).normal(size=(n, width)))
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+
+# --- Bits ------------------------------------------------------------------------------------------------
+
+
+def test_bit_k_is_bit_k_mod_8_of_byte_k_div_8():
+    bits = np.zeros((1, 13), bool)
+    bits[0, [0, 3, 9]] = True
+    assert pack_bits(bits).tolist() == [[1 + 8, 2]]
+
+
+@pytest.mark.parametrize("width", [1, 8, 13, 512])
+def test_unpacking_undoes_packing(width):
+    bits = np.random.default_rng(width).random((5, width)) < 0.5
+    np.testing.assert_array_equal(unpack_bits(pack_bits(bits), width), bits)
+
+
+def test_hamming_distance_is_the_same_on_packed_bits():
+    a, b = np.random.default_rng(0).random((2, 7, 509)) < 0.5
+    on_bytes = np.bitwise_count(pack_bits(a) ^ pack_bits(b)).sum(axis=1)
+    np.testing.assert_array_equal(on_bytes, (a != b).sum(axis=1))
+
+
+def test_packing_other_types_is_refused():
+    with pytest.raises(ValueError, match="dtype float32, expected bool"):
+        pack_bits(np.zeros((2, 8), np.float32))
+    with pytest.raises(ValueError, match="dtype int64, expected uint8"):
+        unpack_bits(np.zeros((2, 1), np.int64), 8)
+
+
+# --- Forms -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", registered())
+def test_stored_form_returns_to_the_canonical_one(name):
+    spec = get_spec(name)
+    if spec.binary:
+        rows = np.random.default_rng(0).random((7, spec.width)) < 0.5
+    else:
+        rows = unit(7, spec.width) * (1 if spec.normalized else 9)
+    on_disk = stored(rows, spec)
+    assert (on_disk.shape, on_disk.dtype) == ((7, spec.stored_width), spec.stored_dtype)
+    back = from_stored(on_disk, spec)
+    assert back.dtype == (bool if spec.binary else np.float32)
+    # Rounding to 1/512 moves a value by 1/1024, and the norm by little.
+    np.testing.assert_allclose(back, rows, atol=2e-3 if spec.storage_scale != 1 else 0, rtol=1e-6)
+
+
+def test_stored_form_is_clipped_to_a_byte():
+    assert stored(
+        np.array([[1.0, 0.1]]), DescriptorSpec("a", 2, storage_dtype="uint8", storage_scale=512)
+    ).tolist() == [[255, 51]]
+
+
+def test_0_to_255_floats_and_unit_floats_are_one_descriptor():
+    spec = get_spec("opencv-sift")
+    rows = unit(5, 128)
+    np.testing.assert_allclose(canonical(rows * 512, spec), rows, atol=1e-6)
+    np.testing.assert_allclose(canonical(rows, spec), rows, atol=1e-6)
+
+
+def test_zero_rows_stay_zero():
+    for name in ("sift", "colmap-sift", "tfeat"):
+        spec = get_spec(name)
+        assert not canonical(np.zeros((2, 128), spec.stored_dtype), spec).any()
+    assert not unit_rows(np.zeros((2, 5))).any()
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "message"),
+    [
+        ("sift", np.zeros((3, 64), np.float32), r"shape \(3, 64\), but 'sift' expects \[N, 128\]"),
+        ("sift", np.zeros(128, np.float32), r"shape \(128,\)"),
+        ("sift", np.full((3, 128), 1, np.float32), "row 0 has norm 11.31, but 'sift' expects unit-length"),
+        ("sift", np.zeros((3, 128), np.uint8), "dtype is uint8, but 'sift' expects floats"),
+        ("sift", np.zeros((3, 128), np.int32), "dtype is int32"),
+        ("tfeat", np.full((3, 128), np.nan, np.float32), "row 0 of 'tfeat' holds a value that is not finite"),
+        (
+            "brief",
+            np.zeros((3, 512), np.uint8),
+            r"dtype is uint8, but 'brief' expects bool \(packed bits need",
+        ),
+        ("brief", np.zeros((3, 64), np.uint8), r"expects \[N, 512\]"),
+        ("brief", np.zeros((3, 512), np.float32), "dtype is float32, but 'brief' expects bool"),
+    ],
+)
+def test_rows_of_another_form_are_refused(name, rows, message):
+    with pytest.raises(ValueError, match=message):
+        canonical(rows, get_spec(name))
+
+
+def test_packed_rows_need_packed_and_a_binary_descriptor():
+    packed = np.zeros((3, 64), np.uint8)
+    assert canonical(packed, get_spec("brief"), packed=True).shape == (3, 512)
+    with pytest.raises(ValueError, match="packed=True is for binary"):
+        canonical(np.zeros((3, 128), np.uint8), get_spec("colmap-sift"), packed=True)
+
+
+def test_errors_begin_with_the_place():
+    with pytest.raises(ValueError, match="^a.h5: 'b.jpg': "):
+        canonical(np.zeros((1, 2), np.float32), get_spec("sift"), where="a.h5: 'b.jpg'")
+
+
+# --- Specs -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", registered())
+def test_specs_round_trip_as_json(name):
+    spec = get_spec(name)
+    assert DescriptorSpec.from_dict(spec.to_dict()) == spec
+
+
+def test_spec_with_unknown_fields_is_refused():
+    with pytest.raises(ValueError, match="'a' has unknown fields .'colour'."):
+        DescriptorSpec.from_dict({"name": "a", "width": 3, "colour": 1})
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"name": "a b"}, "without '/' or blanks"),
+        ({"name": ""}, "non-empty"),
+        ({"width": 0}, "width is 0"),
+        ({"kind": "bits"}, "expected 'real' or 'binary'"),
+        ({"kind": "binary"}, "normalized=False"),
+    ],
+)
+def test_impossible_specs_are_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
+        DescriptorSpec(**({"name": "a", "width": 3} | fields))
+
+
+def test_embeddings_of_two_spaces_are_two_descriptors():
+    a, b = embedding_spec("1a2b", 128), embedding_spec("3c4d", 128)
+    assert a != b and a.is_embedding and a.name == "embedding:1a2b"
+
+
+# --- Registry --------------------------------------------------------------------------------------------
+
+
+def test_own_descriptor_is_known_by_name(registry):
+    spec = register(DescriptorSpec("mine", 96), len)
+    assert get_spec("mine") == spec and "mine" in registered()
+    entry = get_entry("mine")
+    assert (entry.source, entry.weighted) == ("patch", False)
+    assert resolve(entry.describe) is len
+
+
+def test_descriptor_from_files_alone_needs_no_function(registry):
+    register(binary_spec("orb256", 256))
+    assert get_entry("orb256").describe is None
+
+
+def test_name_never_changes_its_meaning(registry):
+    register(DescriptorSpec("mine", 96), len)
+    register(DescriptorSpec("mine", 96), len)
+    with pytest.raises(ValueError, match="'mine' is registered as"):
+        register(DescriptorSpec("mine", 97), len)
+
+
+def test_unknown_name_is_answered_with_near_ones():
+    with pytest.raises(ValueError, match="unknown descriptor 'sfit'; did you mean .*sift"):
+        get_spec("sfit")
+
+
+def test_implementations_of_sift_are_different_descriptors():
+    names = ("sift", "sift-kornia05", "colmap-sift", "opencv-sift")
+    assert len({get_spec(name) for name in names}) == 4
+
+
+def test_function_is_found_by_module_and_name():
+    assert resolve("numpy:zeros") is np.zeros

@@ -1,0 +1,163 @@
+"""Feature files: round trips, what hloc sees in them, and damaged or foreign files."""
+
+import h5py
+import numpy as np
+import pytest
+
+from xdesc_jax.descriptors import DescriptorSpec, binary_spec, get_spec
+from xdesc_jax.store import FeatureStore, ImageFeatures, StoreWriter
+
+BITS = binary_spec("bits13", 13)
+
+
+def features(n: int = 3, spec: DescriptorSpec = BITS, **changes) -> ImageFeatures:
+    rng = np.random.default_rng(n)
+    rows = rng.integers(1, 200, (n, spec.stored_width)).astype(spec.stored_dtype)
+    fields = {
+        "keypoints": rng.uniform(0, 99, (n, 2)).astype(np.float32),
+        "descriptors": rows,
+        "valid": np.ones(n, bool),
+        "image_size": (121, 97),
+        "scales": rng.uniform(1, 9, n).astype(np.float32),
+        "oris": rng.uniform(-3, 3, n).astype(np.float32),
+    }
+    return ImageFeatures(**(fields | changes))
+
+
+def write(path, images: dict[str, ImageFeatures], spec: DescriptorSpec = BITS, **attributes):
+    with StoreWriter(path, spec, attributes) as writer:
+        for name, image in images.items():
+            writer.write(name, image)
+    return path
+
+
+@pytest.mark.parametrize("spec", [BITS, get_spec("colmap-sift"), get_spec("opencv-sift"), get_spec("tfeat")])
+def test_features_round_trip(tmp_path, spec):
+    path = write(tmp_path / "a.h5", {"x/b c.jpg": features(5, spec), "empty.jpg": features(0, spec)}, spec)
+    with FeatureStore(path) as store:
+        assert (store.spec, store.names) == (spec, ["empty.jpg", "x/b c.jpg"])
+        for name, n in (("x/b c.jpg", 5), ("empty.jpg", 0)):
+            found, expected = store.read(name), features(n, spec)
+            assert found.image_size == (121, 97) and store.count(name) == n
+            assert found.descriptors.dtype == spec.stored_dtype
+            for field in ("keypoints", "descriptors", "valid", "scales", "oris"):
+                np.testing.assert_array_equal(getattr(found, field), getattr(expected, field))
+
+
+def test_affine_shapes_round_trip(tmp_path):
+    shapes = np.arange(12, dtype=np.float32).reshape(3, 2, 2)
+    path = write(tmp_path / "a.h5", {"a": features(affine=shapes, scales=None, oris=None)})
+    with FeatureStore(path) as store:
+        found = store.read("a")
+    np.testing.assert_array_equal(found.affine, shapes)
+    assert found.scales is None and found.oris is None
+
+
+def test_layout_is_hlocs(tmp_path):
+    path = write(tmp_path / "a.h5", {"x/b.jpg": features(4)})
+    with h5py.File(path) as file:
+        group = file["x/b.jpg"]
+        assert group["keypoints"].shape == (4, 2) and group["keypoints"].dtype == np.float32
+        assert group["descriptors"].shape == (2, 4)  # [bytes, N]
+        assert group["image_size"][:].tolist() == [121, 97]
+        assert (file.attrs["spec"], file.attrs["origin"], file.attrs["bits"]) == ("bits13", "center", 13)
+
+
+def test_rows_that_are_not_valid_are_zero(tmp_path):
+    path = write(tmp_path / "a.h5", {"a": features(3, valid=np.array([True, False, True]))})
+    with FeatureStore(path) as store:
+        assert store.read("a").descriptors.any(axis=1).tolist() == [True, False, True]
+
+
+def test_names_that_differ_by_case_are_two_photos(tmp_path):
+    path = write(tmp_path / "a.h5", {"a.jpg": features(1), "A.jpg": features(2)})
+    with FeatureStore(path) as store:
+        assert [len(image) for _, image in store] == [2, 1]
+
+
+def test_half_precision_of_hloc_becomes_float32(tmp_path):
+    path = tmp_path / "hloc.h5"
+    with h5py.File(path, "w") as file:
+        group = file.create_group("a.jpg")
+        group["keypoints"] = np.array([[1.5, 2], [3, 4]], np.float16)
+        group["descriptors"] = np.eye(5, 2, dtype=np.float16)
+    spec = DescriptorSpec("theirs", 5)
+    with FeatureStore(path, spec) as store:
+        found = store.read("a.jpg")
+    assert found.keypoints.dtype == found.descriptors.dtype == np.float32
+    np.testing.assert_array_equal(found.descriptors, np.eye(2, 5))
+    assert found.image_size == (0, 0) and found.valid.all()
+    with pytest.raises(ValueError, match="hloc.h5: does not say which descriptor it holds"):
+        FeatureStore(path)
+
+
+def test_another_spec_is_refused(tmp_path):
+    path = write(tmp_path / "a.h5", {"a": features()})
+    with pytest.raises(ValueError, match="holds 'bits13', but 'brief' was asked for"):
+        FeatureStore(path, get_spec("brief"))
+
+
+def test_file_appears_only_when_complete(tmp_path):
+    with pytest.raises(RuntimeError), StoreWriter(tmp_path / "a.h5", BITS) as writer:
+        writer.write("a", features())
+        raise RuntimeError
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_failed_writing_leaves_the_old_file(tmp_path):
+    path = write(tmp_path / "a.h5", {"a": features()})
+    with pytest.raises(ValueError), StoreWriter(path, BITS) as writer:
+        writer.write("b", features(descriptors=np.zeros((2, 2), np.uint8)))
+    with FeatureStore(path) as store:
+        assert store.names == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"descriptors": np.zeros((3, 3), np.uint8)},
+            r"'a': descriptors have shape \(3, 3\), expected \(3, 2\)",
+        ),
+        ({"descriptors": np.zeros((3, 2), np.float32)}, "dtype float32, but 'bits13' is stored as uint8"),
+        ({"valid": np.ones(2, bool)}, r"valid has shape \(2,\), expected \(3,\)"),
+        ({"scales": np.ones(4)}, r"scales has shape \(4,\)"),
+        ({"affine": np.ones((3, 4))}, r"affine has shape \(3, 4\), expected \(3, 2, 2\)"),
+    ],
+)
+def test_arrays_that_disagree_are_refused(tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message):
+        write(tmp_path / "a.h5", {"a": features(**changes)})
+
+
+def test_photo_written_twice_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="'a' written twice"), StoreWriter(tmp_path / "a.h5", BITS) as writer:
+        writer.write("a", features())
+        writer.write("a", features())
+
+
+@pytest.mark.parametrize("size", [0, 96, 2000])
+def test_file_cut_short_is_named(tmp_path, size):
+    path = write(tmp_path / "a.h5", {"a": features()})
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(ValueError, match="a.h5: not a readable HDF5 file, or cut short"):
+        FeatureStore(path)
+
+
+def test_missing_file_and_photo_are_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="absent.h5"):
+        FeatureStore(tmp_path / "absent.h5")
+    with FeatureStore(write(tmp_path / "a.h5", {"a.jpg": features()})) as store:
+        with pytest.raises(KeyError, match="no photo 'A.jpg' .*'a.jpg'"):
+            store.read("A.jpg")
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "message"), [("version", 2, "version 2"), ("origin", "corner", "'corner'")]
+)
+def test_newer_version_or_other_origin_is_refused(tmp_path, attribute, value, message):
+    path = write(tmp_path / "a.h5", {"a": features()})
+    with h5py.File(path, "a") as file:
+        file.attrs[attribute] = value
+    with pytest.raises(ValueError, match=message):
+        FeatureStore(path)

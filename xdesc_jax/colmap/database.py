@@ -1,0 +1,143 @@
+"""Reading COLMAP databases without changing them.
+
+In: an existing SQLite database of COLMAP. Out: photo names, and keypoints and descriptors as arrays in
+COLMAP's own form (origin at the corner of the first pixel). Needs neither pycolmap nor jax.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sqlite3
+import tempfile
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+SIFT_TYPE = 0  # pycolmap.FeatureExtractorType.SIFT
+SIFT_WIDTH = 128  # bytes
+
+
+class DatabaseReader:
+    """A COLMAP database opened for reading; use as a context manager. The file is never written.
+
+    Args:
+        path: the database.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: not a COLMAP database.
+    """
+
+    def __init__(self, path: Path | str):
+        self.path = Path(path)
+        if not self.path.is_file():
+            raise FileNotFoundError(f"{path}: no such COLMAP database")
+        with contextlib.ExitStack() as stack:
+            file = self._settled(stack)
+            # `immutable`: SQLite would otherwise leave lock and log files beside the database.
+            self._connection = sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
+            stack.callback(self._connection.close)
+            rows = self._query(
+                "SELECT name, image_id, width, height FROM images LEFT JOIN cameras USING (camera_id)"
+            )
+            self._ids: dict[str, int] = {name: image_id for name, image_id, *_ in rows}
+            self._sizes = {name: (width or 0, height or 0) for name, _, width, height in rows}
+            self._stack = stack.pop_all()
+
+    def _settled(self, stack: contextlib.ExitStack) -> Path:
+        """The database, or a copy where a write-ahead log holds pages that are not in it yet."""
+        log = self.path.with_name(self.path.name + "-wal")
+        if not log.exists() or log.stat().st_size == 0:
+            return self.path
+        copy = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "database.db"
+        shutil.copyfile(self.path, copy)
+        shutil.copyfile(log, copy.with_name(copy.name + "-wal"))
+        # A checkpoint moves the log's pages into the copy.
+        with contextlib.closing(sqlite3.connect(copy)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return copy
+
+    def __enter__(self) -> DatabaseReader:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._stack.close()
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all photos, sorted."""
+        return sorted(self._ids)
+
+    def image_size(self, name: str) -> tuple[int, int]:
+        """(width, height) in px of a photo's camera; (0, 0) where it has none."""
+        return self._sizes[self._known(name)]
+
+    def keypoints(self, name: str) -> np.ndarray:
+        """Keypoints of a photo, float32 [N, 2 | 4 | 6]; [0, 6] where the database has none.
+
+        Raises:
+            KeyError: no such photo.
+            ValueError: the row is damaged.
+        """
+        array = self._blob("keypoints", name, np.dtype(np.float32))
+        if array is None:
+            return np.zeros((0, 6), np.float32)
+        if array.shape[1] not in (2, 4, 6):
+            raise ValueError(
+                f"{self.path}: keypoints of {name!r} have width {array.shape[1]}, expected 2, 4, 6"
+            )
+        return array
+
+    def sift(self, name: str) -> np.ndarray | None:
+        """SIFT descriptors of a photo, uint8 [N, 128], or None where the database has none.
+
+        Raises:
+            KeyError: no such photo.
+            ValueError: the row is damaged, or holds other descriptors than SIFT.
+        """
+        array = self._blob("descriptors", name, np.dtype(np.uint8))
+        if array is None:
+            return None
+        kind = self._descriptor_type(name)
+        if kind != SIFT_TYPE or array.shape[1] != SIFT_WIDTH:
+            raise ValueError(
+                f"{self.path}: descriptors of {name!r} have type {kind} and {array.shape[1]} bytes, "
+                f"expected SIFT: type {SIFT_TYPE} and {SIFT_WIDTH} bytes"
+            )
+        return array
+
+    def _descriptor_type(self, name: str) -> int:
+        # Databases before COLMAP 4 have no column `type` and hold SIFT alone.
+        if all(column[1] != "type" for column in self._query("PRAGMA table_info(descriptors)")):
+            return SIFT_TYPE
+        return self._query("SELECT type FROM descriptors WHERE image_id = ?", self._ids[name])[0][0]
+
+    def _blob(self, table: str, name: str, dtype: np.dtype) -> np.ndarray | None:
+        image_id = self._ids[self._known(name)]
+        found = self._query(f"SELECT rows, cols, data FROM {table} WHERE image_id = ?", image_id)
+        if not found or found[0][0] == 0:
+            return None
+        rows, columns, data = found[0]
+        expected = rows * columns * dtype.itemsize
+        if len(data or b"") != expected:
+            raise ValueError(
+                f"{self.path}: {table} of {name!r} hold {len(data or b'')} bytes, expected {expected} "
+                f"for {rows} x {columns} of {dtype}"
+            )
+        return np.frombuffer(data, dtype).reshape(rows, columns).copy()
+
+    def _known(self, name: str) -> str:
+        if name not in self._ids:
+            raise KeyError(f"{self.path}: no photo {name!r} (first of {len(self._ids)}: {self.names[:5]})")
+        return name
+
+    def _query(self, sql: str, *values: object) -> list[tuple]:
+        try:
+            return self._connection.execute(sql, values).fetchall()
+        except sqlite3.DatabaseError as error:
+            raise ValueError(f"{self.path}: not a readable COLMAP database ({error})") from error

@@ -1,0 +1,299 @@
+"""The stage `xdesc extract`: photos -> one feature file per descriptor, same rows in all.
+
+In: photos, descriptor names, a detector or a file of keypoints. Out: `OUT/<descriptor>.h5` and
+`OUT/extract.json`. Each photo's features are kept in `OUT/.parts` until the files are complete, so that a
+run that was stopped anywhere continues and ends in the same files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xdesc_jax import console
+from xdesc_jax.descriptors import get_entry, get_spec
+from xdesc_jax.features.given import KeypointFile, is_database
+from xdesc_jax.features.images import UnreadablePhoto, list_photos
+from xdesc_jax.features.parts import load_part, photo_stamp, save_part
+from xdesc_jax.features.photo import (
+    COLMAP_SIFT,
+    ExtractSettings,
+    PhotoFeatures,
+    add_patch_descriptors,
+    extract_photo,
+    parse_weights,
+)
+from xdesc_jax.features.workers import Job, detect_all
+from xdesc_jax.files import already_done, config_hash, write_json
+from xdesc_jax.store import FeatureStore, StoreWriter
+
+__all__ = ["ExtractSettings", "PhotoFeatures", "check_ready", "extract", "extract_parts", "extract_photo"]
+
+VERSION = 1  # of extract.json
+
+
+def extract(
+    photos: Path,
+    out: Path,
+    *,
+    descriptors: tuple[str, ...] = ("brief", "sift"),
+    keypoints: str = "colmap",
+    first_octave: int = -1,
+    max_keypoints: int | None = None,
+    weights: tuple[str, ...] = (),
+    processes: int = 1,
+    overwrite: bool = False,
+    strict: bool = False,
+) -> Path:
+    """Extracts keypoints and descriptors of all photos in a folder.
+
+    Args:
+        photos: folder of photos, with any sub-folders.
+        out: folder for the feature files; photos are named relative to PHOTOS in them.
+        descriptors: registered descriptor names.
+        keypoints: 'colmap' or 'opencv' (SIFT detectors), or a feature file or COLMAP database.
+        first_octave: of COLMAP's detector; -1 doubles the photo first, 0 does not (faster, fewer keypoints).
+        max_keypoints: keep the strongest: by |difference of Gaussians| (COLMAP), by response (OpenCV).
+        weights: weight files of learned descriptors, as NAME=FILE.
+        processes: processes that detect keypoints and cut patches; COLMAP's takes about 0.4 GB a megapixel.
+        overwrite: redo finished files, and replace those made with other settings.
+        strict: stop at a photo that cannot be read, instead of leaving it out.
+
+    Returns:
+        `out`.
+
+    Raises:
+        ValueError: unusable settings, keypoint file or weights (before any work), no photo that can be
+            read, or with `strict` one that cannot.
+        FileExistsError: a feature file was made with other settings or photos.
+    """
+    settings = ExtractSettings(descriptors, keypoints, first_octave, max_keypoints, parse_weights(weights))
+    names = list_photos(photos)
+    console.settings("extract", {"photos": photos, "out": out, "found": f"{len(names)} photos",
+                                 **dataclasses.asdict(settings), "processes": processes})  # fmt: skip
+    check_ready(settings)
+    keys = configuration_keys(settings)
+    listing = [(name, photo_stamp(photos / name)[:1]) for name in names]  # names and sizes
+    hashes = {name: config_hash([key, listing]) for name, key in keys.items()}
+    todo = [name for name in descriptors if not _finished(out / f"{name}.h5", name, hashes[name], overwrite)]
+    if not todo:
+        console.out.print(f"all of it is done already: {out}")
+        return out
+    # What `valid` depends on is computed again with the rest, so that all files share one mask.
+    settings = dataclasses.replace(
+        settings,
+        descriptors=tuple(d for d in descriptors if d in todo or get_entry(d).source == "photo"),
+        weights={name: file for name, file in settings.weights.items() if name in todo},
+    )
+    parts = out / ".parts"
+    if overwrite and parts.exists():
+        shutil.rmtree(parts)
+    skipped: dict[str, str] = {}
+    found = extract_parts(
+        photos, names, settings, parts, processes, strict=strict, skipped=skipped, keys=keys
+    )
+    counts = [_counts(f) for _, f in console.track(found, "extracting", "photos", len(names))]
+    if not counts:
+        raise ValueError(f"{photos}: no photo can be read, first of {len(names)}: {skipped[names[0]]}")
+    read = [name for name in names if name not in skipped]
+    _assemble(out, todo, hashes, _parts(photos, read, parts, settings, keys))
+    _report(photos, out, settings, todo, hashes, counts, skipped)
+    shutil.rmtree(parts)
+    return out
+
+
+def check_ready(settings: ExtractSettings) -> None:
+    """Raises ValueError or FileNotFoundError where the settings cannot be carried out on any photo."""
+    from_database = settings.given and is_database(settings.keypoints)
+    if COLMAP_SIFT in settings.descriptors and settings.keypoints != "colmap" and not from_database:
+        raise ValueError(
+            f"descriptor {COLMAP_SIFT!r} exists only where COLMAP detects the keypoints or a COLMAP database "
+            f"holds it, but keypoints come from {settings.keypoints!r}"
+        )
+    if names := settings.names("patch"):
+        from xdesc_jax.features.describe import describer
+
+        for name in names:
+            describer(name, settings.weights.get(name))
+
+
+def configuration_keys(settings: ExtractSettings) -> dict[str, str]:
+    """Descriptor -> hash of all that its rows and their mask depend on, the photos apart."""
+    detector: dict[str, Any] = {"keypoints": settings.keypoints, "max_keypoints": settings.max_keypoints}
+    if settings.given:
+        detector["keypoints"] = _digest(Path(settings.keypoints))
+    elif settings.keypoints == "colmap":
+        detector["first_octave"] = settings.first_octave
+    keys = {}
+    for name in settings.descriptors:
+        file = settings.weights.get(name)
+        rows = {"descriptor": get_spec(name).to_dict(), "weights": file and _digest(file)}
+        keys[name] = config_hash({**detector, **rows, "mask": sorted(settings.names("photo"))})
+    return keys
+
+
+def extract_parts(
+    root: Path,
+    names: Sequence[str],
+    settings: ExtractSettings,
+    parts_dir: Path,
+    processes: int = 1,
+    *,
+    strict: bool = False,
+    skipped: dict[str, str] | None = None,
+    keys: dict[str, str] | None = None,
+) -> Iterator[tuple[str, PhotoFeatures]]:
+    """Extracts photos in several processes, each once: finished ones are read from `parts_dir`.
+
+    With one process everything runs in this one. With more, they detect keypoints and cut patches, while this
+    one computes descriptors with jax, which would compile in each process otherwise.
+
+    Args:
+        root: the photos' folder.
+        names: photo names relative to `root`.
+        settings: what is extracted.
+        parts_dir: folder for one part file a photo; the caller removes it when all is done.
+        processes: worker processes; at most twice as many photos are in memory.
+        strict: raise at a photo that cannot be read.
+        skipped: receives the name and reason of each photo that cannot be read.
+        keys: `configuration_keys` of the whole run, where `settings` are a part of it.
+
+    Yields:
+        (name, features) in the order of `names`, without the skipped photos.
+
+    Raises:
+        ValueError: photos without keypoints in the given file (before any work), a photo that its
+            keypoints do not fit, or with `strict` one that cannot be read.
+    """
+    if processes < 1:
+        raise ValueError(f"processes is {processes}, expected at least 1")
+    keys = _keys_of(settings, keys)
+    with contextlib.ExitStack() as stack:
+        source = None
+        if settings.given:
+            colmap_sift = COLMAP_SIFT in settings.descriptors
+            source = stack.enter_context(KeypointFile(settings.keypoints, colmap_sift))
+            if others := source.check_names(names):
+                console.warn(f"{source.path}: {len(others)} photos are not in {root}, first {others[:5]}")
+
+        def job(name: str) -> Job | PhotoFeatures:
+            path = Path(root) / name
+            stamp = photo_stamp(path)
+            done = load_part(parts_dir, name, keys, stamp)
+            return done or Job(name, path, stamp, source.read(name) if source else None)
+
+        jobs = ((name, job(name)) for name in names)
+        for name, made, result in stack.enter_context(detect_all(jobs, settings, processes)):
+            if isinstance(result, UnreadablePhoto):
+                if strict:
+                    raise result
+                console.warn(f"left out: {result}")
+                if skipped is not None:
+                    skipped[name] = str(result)
+                continue
+            if made is not None:
+                result = add_patch_descriptors(result, settings)
+                save_part(parts_dir, name, result, keys, made.stamp)
+            yield name, result
+
+
+def _keys_of(settings: ExtractSettings, keys: dict[str, str] | None) -> dict[str, str]:
+    keys = keys or configuration_keys(settings)
+    return {name: keys[name] for name in settings.descriptors}
+
+
+def _digest(path: Path) -> str:
+    """SHA-256 of a file, and of the write-ahead log of a database."""
+    digest = hashlib.sha256()
+    for file in (path, path.with_name(path.name + "-wal")):
+        if file.exists():
+            with file.open("rb") as stream:
+                while block := stream.read(1 << 20):
+                    digest.update(block)
+    return digest.hexdigest()
+
+
+def _finished(path: Path, name: str, expected: str, overwrite: bool) -> bool:
+    found = None
+    if path.exists() and not overwrite:
+        try:
+            with FeatureStore(path, get_spec(name)) as store:
+                found = store.attributes.get("config_hash")
+        except ValueError as error:
+            if not isinstance(error.__cause__, OSError):
+                raise
+            console.warn(f"{error}; it is made again")
+            return False
+    return already_done(path, found, expected, overwrite)
+
+
+def _parts(
+    root: Path, names: list[str], parts: Path, settings: ExtractSettings, keys: dict[str, str]
+) -> Iterator[tuple[str, PhotoFeatures]]:
+    for name in names:
+        features = load_part(parts, name, _keys_of(settings, keys), photo_stamp(root / name))
+        if features is None:
+            raise ValueError(f"{root / name}: the photo has changed during the run; start it again")
+        yield name, features
+
+
+def _assemble(
+    out: Path, descriptors: list[str], hashes: dict[str, str], parts: Iterator[tuple[str, PhotoFeatures]]
+) -> None:
+    for left in (path for name in descriptors for path in out.glob(f".{name}.h5.*.partial")):
+        left.unlink()  # of a run that was killed while it wrote them
+    with contextlib.ExitStack() as stack:
+        writers = {
+            name: stack.enter_context(
+                StoreWriter(out / f"{name}.h5", get_spec(name), {"config_hash": hashes[name]})
+            )
+            for name in descriptors
+        }
+        for photo, features in parts:
+            for name, writer in writers.items():
+                writer.write(photo, features.image_features(name))
+
+
+def _counts(features: PhotoFeatures) -> tuple[int, int, int]:
+    """Keypoints, valid ones, and distinct positions (a position may have several orientations)."""
+    positions = len(np.unique(features.keypoints.xy, axis=0))
+    return len(features), int(features.valid.sum()), positions
+
+
+def _report(
+    photos: Path,
+    out: Path,
+    settings: ExtractSettings,
+    made: list[str],
+    hashes: dict[str, str],
+    counts: list[tuple[int, int, int]],
+    skipped: dict[str, str],
+) -> None:
+    total, valid, positions = (int(v) for v in np.sum(counts, axis=0))
+    empty = sum(count == 0 for count, *_ in counts)
+    share = valid / total if total else 0.0
+    columns = ("photos", "without keypoints", "keypoints", "positions", "valid share", "skipped")
+    row = (len(counts), empty, total, positions, share, len(skipped))
+    console.table(f"extracted {' '.join(made)}", columns, [row])
+    write_json(
+        out / "extract.json",
+        {
+            "version": VERSION,
+            "photos_folder": photos,
+            "settings": settings,
+            "files": {name: {"file": f"{name}.h5", "config_hash": digest} for name, digest in hashes.items()},
+            "photos": len(counts),
+            "photos_without_keypoints": empty,
+            "keypoints": total,
+            "distinct_positions": positions,
+            "valid": valid,
+            "skipped": skipped,
+        },
+    )

@@ -1,0 +1,120 @@
+"""Keypoints from a file instead of a detector.
+
+In: one of our feature files, or a COLMAP database. Out: the keypoints of each photo, from a database together
+with COLMAP's SIFT descriptors. The file is only read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from xdesc_jax.colmap.database import DatabaseReader
+from xdesc_jax.features.keypoints import Keypoints, from_colmap, from_shapes
+from xdesc_jax.features.photo import GivenKeypoints
+from xdesc_jax.store import FeatureStore, ImageFeatures
+
+_SQLITE = b"SQLite format 3\0"
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+_SHOWN = 5
+
+
+def is_database(path: Path | str) -> bool:
+    """Whether a keypoint file is a COLMAP database (True) or a feature file (False), by its first bytes.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: it is neither.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{path}: no such file; keypoints are 'colmap', 'opencv', or a file (.h5, COLMAP database)"
+        )
+    with path.open("rb") as file:
+        start = file.read(16)
+    if not start.startswith((_SQLITE, _HDF5)):
+        raise ValueError(f"{path}: neither a feature file (HDF5) nor a COLMAP database (SQLite)")
+    return start.startswith(_SQLITE)
+
+
+class KeypointFile:
+    """Reads keypoints photo by photo; use as a context manager.
+
+    Args:
+        path: a feature file or a COLMAP database.
+        colmap_sift: whether COLMAP's descriptors are read too.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: it is neither.
+    """
+
+    def __init__(self, path: Path | str, colmap_sift: bool = False):
+        self.path = Path(path)
+        self._colmap_sift = colmap_sift
+        self._reader = DatabaseReader(path) if is_database(path) else FeatureStore(path)
+
+    def __enter__(self) -> KeypointFile:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._reader.close()
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all photos, sorted."""
+        return list(self._reader.names)
+
+    def check_names(self, photos: Sequence[str]) -> list[str]:
+        """Names of the file that are not among `photos`.
+
+        Raises:
+            ValueError: photos that the file does not hold, the first five by name.
+        """
+        names = set(self.names)
+        if missing := [name for name in photos if name not in names]:
+            raise ValueError(
+                f"{self.path}: no keypoints for {len(missing)} of {len(photos)} photos, "
+                f"first {missing[:_SHOWN]}; it holds {len(names)}, first {sorted(names)[:_SHOWN]}"
+            )
+        return sorted(names - set(photos))
+
+    def read(self, name: str) -> GivenKeypoints:
+        """The keypoints of one photo.
+
+        Raises:
+            KeyError: no such photo.
+            ValueError: the file is damaged, lacks scales, or holds values that are no keypoints.
+        """
+        where = f"{self.path}: {name!r}"
+        if isinstance(self._reader, FeatureStore):
+            features = self._reader.read(name)
+            with _located(where):
+                return GivenKeypoints(_of_store(features), features.image_size, None, where)
+        with _located(where):
+            points = from_colmap(self._reader.keypoints(name))
+        sift = self._reader.sift(name) if self._colmap_sift else None
+        return GivenKeypoints(points, self._reader.image_size(name), sift, where)
+
+
+def _of_store(features: ImageFeatures) -> Keypoints:
+    if features.affine is not None:
+        return from_shapes(features.keypoints, features.affine)
+    if features.scales is None:
+        raise ValueError("the file holds positions without `scales` (or `affine`), which patches need")
+    oris = np.zeros(len(features)) if features.oris is None else features.oris
+    return Keypoints(features.keypoints, features.scales, oris)
+
+
+@contextlib.contextmanager
+def _located(where: str):
+    """Puts file and photo before the message of a ValueError."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error

@@ -1,0 +1,109 @@
+"""Reading photos.
+
+In: a folder of photos, or one file. Out: names relative to the folder, and uint8 pixels as the file holds
+them: EXIF orientation is not applied (as in COLMAP; the other modules rely on it), transparency is dropped,
+palettes, CMYK and 16-bit files are converted.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+_16_BIT_MODES = ("I", "I;16", "I;16B", "I;16L", "I;16N")
+
+
+class UnreadablePhoto(ValueError):
+    """A file that is missing, empty, cut short, or not a photo this package reads."""
+
+
+def list_photos(root: Path | str) -> list[str]:
+    """Names of all photos below `root`: relative, with '/' between folders, sorted.
+
+    Any depth of folders (links to folders are followed once); suffixes in any case; hidden files and folders
+    are left out.
+
+    Raises:
+        FileNotFoundError: no such folder.
+        ValueError: not a folder, or no photo in it.
+    """
+    root = Path(root)
+    if not root.exists():
+        raise FileNotFoundError(f"{root}: no such folder of photos")
+    if not root.is_dir():
+        raise ValueError(f"{root}: expected a folder of photos, found a file")
+    names = []
+    visited = set()
+    for folder, subfolders, files in os.walk(root, followlinks=True):
+        real = os.path.realpath(folder)
+        if real in visited:
+            subfolders.clear()
+            continue
+        visited.add(real)
+        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+        for name in files:
+            if name.lower().endswith(SUFFIXES) and not name.startswith("."):
+                names.append((Path(folder) / name).relative_to(root).as_posix())
+    if not names:
+        raise ValueError(f"{root}: no photo found (suffixes looked for: {' '.join(SUFFIXES)})")
+    return sorted(names)
+
+
+def read_rgb(path: Path | str) -> np.ndarray:
+    """Reads a photo as uint8 [H, W, 3]; gray photos have three equal channels.
+
+    Raises:
+        UnreadablePhoto: with the file and what is wrong with it.
+    """
+    return np.asarray(_open(Path(path)).convert("RGB"))
+
+
+def read_gray(path: Path | str) -> np.ndarray:
+    """Reads a photo as ITU-R 601 gray, uint8 [H, W]: 0.299 R + 0.587 G + 0.114 B.
+
+    Raises:
+        UnreadablePhoto: with the file and what is wrong with it.
+    """
+    return np.asarray(_open(Path(path)).convert("L"))
+
+
+def _open(path: Path) -> Image.Image:
+    """The decoded first frame, of mode L or RGB."""
+    if not path.exists():
+        raise UnreadablePhoto(f"{path}: no such photo")
+    if path.stat().st_size == 0:
+        raise UnreadablePhoto(f"{path}: the photo is an empty file (0 bytes)")
+    try:
+        with Image.open(path) as image:
+            image.load()
+            return _plain(image, path)
+    except (OSError, SyntaxError, EOFError, struct.error, Image.DecompressionBombError) as error:
+        raise UnreadablePhoto(f"{path}: not a photo that can be read ({error})") from error
+
+
+def _plain(image: Image.Image, path: Path) -> Image.Image:
+    mode = image.mode
+    if mode in ("L", "RGB"):
+        return image.copy()
+    if mode in _16_BIT_MODES:
+        return Image.fromarray(_scale_16_bit(np.asarray(image), path))
+    if mode == "F":
+        raise UnreadablePhoto(f"{path}: pixels are floats, expected 8 or 16 bits per channel")
+    if mode in ("1", "LA", "La"):
+        return image.convert("LA").convert("L") if mode == "La" else image.convert("L")
+    if mode in ("P", "PA", "RGBa"):
+        image = image.convert("RGBA")
+    return image.convert("RGB")
+
+
+def _scale_16_bit(pixels: np.ndarray, path: Path) -> np.ndarray:
+    """0..65535 -> 0..255, rounded; clipping would turn most of such a photo white."""
+    low, high = int(pixels.min()), int(pixels.max())
+    if low < 0 or high > 65535:
+        raise UnreadablePhoto(f"{path}: pixel values span {low}..{high}, expected 0..65535")
+    return np.rint(pixels.astype(np.float32) * np.float32(255 / 65535)).astype(np.uint8)

@@ -1,0 +1,282 @@
+"""L2-Net, the convolutional network of HardNet and SOSNet: its forward passes and weight files.
+
+In: patches and weights. Out: unit float32 [B, 128]. HardNet and SOSNet share the network and differ in how
+patches and outputs are normalised and in how their authors named the weights. Seven convolutions without
+bias, each followed by a batch normalisation without scale and offset; ReLU behind all but the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xdesc_jax.features.weights import read_arrays, select
+
+WIDTH = 128
+BN_EPSILON = 1e-5
+HIGHEST = jax.lax.Precision.HIGHEST
+
+
+class Layer(NamedTuple):
+    """One convolution: channels in and out, kernel size, stride and zero padding on each side, in px."""
+
+    inputs: int
+    outputs: int
+    size: int = 3
+    stride: int = 1
+    padding: int = 1
+
+
+# 'SAME' would pad stride-2 convolutions on one side only, hence explicit padding.
+LAYERS = (
+    Layer(1, 32),
+    Layer(32, 32),
+    Layer(32, 64, stride=2),
+    Layer(64, 64),
+    Layer(64, 128, stride=2),
+    Layer(128, 128),
+    Layer(128, WIDTH, size=8, padding=0),
+)
+
+
+class Statistics(NamedTuple):
+    """Mean and variance of one layer's outputs per channel, each float32 [C]."""
+
+    mean: jax.Array
+    variance: jax.Array
+
+
+class L2Net(NamedTuple):
+    """The network's parameters.
+
+    Attributes:
+        kernels: seven float32 [size, size, inputs, outputs]; what the gradient trains.
+        statistics: the running statistics of the seven batch normalisations, the variance unbiased.
+    """
+
+    kernels: tuple[jax.Array, ...]
+    statistics: tuple[Statistics, ...]
+
+
+# --- The network -----------------------------------------------------------------------------------------
+
+
+def init(key: jax.Array, gain: float = 0.6) -> L2Net:
+    """Random parameters: orthogonal kernels times `gain`, running mean 0 and variance 1."""
+    orthogonal = jax.nn.initializers.orthogonal(gain)
+    keys = jax.random.split(key, len(LAYERS))
+    kernels = tuple(
+        orthogonal(k, (n.size, n.size, n.inputs, n.outputs)) for k, n in zip(keys, LAYERS, strict=True)
+    )
+    return L2Net(kernels, tuple(Statistics(jnp.zeros(n.outputs), jnp.ones(n.outputs)) for n in LAYERS))
+
+
+def apply(net: L2Net, patches: jax.Array) -> jax.Array:
+    """The network in inference, with its running statistics.
+
+    Args:
+        net: parameters.
+        patches: float32 [B, 32, 32], each normalised as the descriptor wants it.
+
+    Returns:
+        float32 [B, 128], not yet of unit length.
+
+    Source: Tian et al., "L2-Net: Deep Learning of Discriminative Patch Descriptor", CVPR 2017.
+    """
+    return _forward(net.kernels, patches, lambda x, layer: _standardise(x, net.statistics[layer]))
+
+
+def apply_train(
+    kernels: Sequence[jax.Array],
+    patches: jax.Array,
+    key: jax.Array,
+    *,
+    dropout: float = 0.1,
+    axis_name: str | None = None,
+) -> tuple[jax.Array, tuple[Statistics, ...]]:
+    """The network in training: statistics of the batch itself, and dropout before the last convolution.
+
+    Args:
+        kernels: seven kernels, as in `L2Net`.
+        patches: float32 [B, 32, 32] (this device's share of the batch), normalised.
+        key: for dropout; each device needs its own.
+        dropout: share of values dropped.
+        axis_name: mapped axis over which the batch is spread; statistics are those of the whole batch.
+
+    Returns:
+        float32 [B, 128], and the seven batch statistics for `update`.
+    """
+    seen: list[Statistics] = []
+
+    def normalise(x: jax.Array, layer: int) -> jax.Array:
+        batch, unbiased = _batch_statistics(x, axis_name)
+        seen.append(unbiased)
+        return _standardise(x, batch)
+
+    return _forward(kernels, patches, normalise, lambda x: _drop(x, key, dropout)), tuple(seen)
+
+
+def update(
+    running: Sequence[Statistics], batch: Sequence[Statistics], momentum: float = 0.9
+) -> tuple[Statistics, ...]:
+    """Running statistics after a training step: momentum * running + (1 - momentum) * batch."""
+    return jax.tree.map(lambda old, new: momentum * old + (1 - momentum) * new, tuple(running), tuple(batch))
+
+
+def _forward(
+    kernels: Sequence[jax.Array],
+    patches: jax.Array,
+    normalise: Callable[[jax.Array, int], jax.Array],
+    before_last: Callable[[jax.Array], jax.Array] = lambda x: x,
+) -> jax.Array:
+    x = patches[..., None]
+    last = len(LAYERS) - 1
+    for i, (layer, kernel) in enumerate(zip(LAYERS, kernels, strict=True)):
+        x = before_last(x) if i == last else x
+        x = normalise(convolve(x, kernel, layer.stride, layer.padding), i)
+        x = x if i == last else jax.nn.relu(x)
+    return x.reshape(-1, WIDTH)
+
+
+def convolve(x: jax.Array, kernel: jax.Array, stride: int = 1, padding: int = 0) -> jax.Array:
+    """Convolution of [B, H, W, C] with [h, w, C, D] as PyTorch's (no flip), in full float32 precision."""
+    return jax.lax.conv_general_dilated(
+        x,
+        kernel,
+        (stride, stride),
+        [(padding, padding)] * 2,
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        precision=HIGHEST,
+    )
+
+
+def _standardise(x: jax.Array, statistics: Statistics) -> jax.Array:
+    mean, variance = (jnp.expand_dims(s, (0, 1, 2)) for s in statistics)
+    return (x - mean) * jax.lax.rsqrt(variance + BN_EPSILON)
+
+
+def _batch_statistics(x: jax.Array, axis_name: str | None) -> tuple[Statistics, Statistics]:
+    """Mean and variance per channel of [B, H, W, C] over all devices; biased (to normalise) and unbiased.
+
+    The sum of squares is taken about the common mean: E[x^2] - E[x]^2 would cancel in float32.
+    """
+
+    def total(values: jax.Array) -> jax.Array:
+        summed = jnp.sum(values, axis=(0, 1, 2))
+        return summed if axis_name is None else jax.lax.psum(summed, axis_name)
+
+    count = x.size // x.shape[-1] * (1 if axis_name is None else jax.lax.axis_size(axis_name))
+    mean = total(x) / count
+    squares = total((x - jnp.expand_dims(mean, (0, 1, 2))) ** 2)
+    return Statistics(mean, squares / count), Statistics(mean, squares / max(count - 1, 1))
+
+
+def _drop(x: jax.Array, key: jax.Array, rate: float) -> jax.Array:
+    return jnp.where(jax.random.bernoulli(key, 1 - rate, x.shape), x / (1 - rate), 0)
+
+
+# --- HardNet and SOSNet ----------------------------------------------------------------------------------
+
+
+def describe_hardnet(net: L2Net, patches: jax.Array) -> jax.Array:
+    """HardNet descriptors.
+
+    Args:
+        net: weights from `load_hardnet`.
+        patches: float32 [B, 32, 32] in 0..1 (the result does not depend on the range).
+
+    Returns:
+        float32 [B, 128], unit rows; a flat patch gives one fixed row.
+
+    Source: Mishchuk et al., "Working hard to know your neighbor's margins", NeurIPS 2017.
+    """
+    return unit_hardnet(apply(net, normalize_hardnet(patches)))
+
+
+def describe_sosnet(net: L2Net, patches: jax.Array) -> jax.Array:
+    """SOSNet descriptors.
+
+    Args:
+        net: weights from `load_sosnet`.
+        patches: float32 [B, 32, 32] in 0..1; other ranges give other descriptors.
+
+    Returns:
+        float32 [B, 128], unit rows; a flat patch gives one fixed row.
+
+    Source: Tian et al., "SOSNet: Second Order Similarity Regularization", CVPR 2019.
+    """
+    return unit_sosnet(apply(net, normalize_instance(patches)))
+
+
+def normalize_hardnet(patches: jax.Array) -> jax.Array:
+    """(x - mean) / (std + 1e-6) of each patch of [B, 32, 32], std with N - 1."""
+    mean = patches.mean(axis=(1, 2), keepdims=True)
+    return (patches - mean) / (patches.std(axis=(1, 2), keepdims=True, ddof=1) + 1e-6)
+
+
+def normalize_instance(patches: jax.Array) -> jax.Array:
+    """(x - mean) / sqrt(variance + 1e-5) of each patch of [B, 32, 32], as SOSNet and TFeat; variance with N."""
+    mean = patches.mean(axis=(1, 2), keepdims=True)
+    return (patches - mean) / jnp.sqrt(patches.var(axis=(1, 2), keepdims=True) + 1e-5)
+
+
+def unit_hardnet(rows: jax.Array) -> jax.Array:
+    """HardNet's output normalisation: rows / sqrt(sum of squares + 1e-10)."""
+    return rows / jnp.sqrt(jnp.sum(rows * rows, axis=-1, keepdims=True) + 1e-10)
+
+
+def unit_sosnet(rows: jax.Array) -> jax.Array:
+    """SOSNet's output normalisation: (rows + 1e-10) / ||rows + 1e-10||."""
+    rows = rows + 1e-10
+    return rows / jnp.sqrt(jnp.sum(rows * rows, axis=-1, keepdims=True))
+
+
+# --- Weight files ----------------------------------------------------------------------------------------
+
+HARDNET_NAMES = tuple((f"features.{i}", f"features.{i + 1}") for i in (0, 3, 6, 9, 12, 15, 19))
+SOSNET_NAMES = tuple((f"layers.{i}", f"layers.{i + 1}") for i in (1, 4, 7, 10, 13, 16, 20))
+
+
+def load_hardnet(path: Path | str, prefix: str = "") -> L2Net:
+    """Reads HardNet weights under the names of its authors' checkpoint (see `load`)."""
+    return load(path, HARDNET_NAMES, prefix)
+
+
+def load_sosnet(path: Path | str, prefix: str = "") -> L2Net:
+    """Reads SOSNet weights under the names of its authors' checkpoint (see `load`)."""
+    return load(path, SOSNET_NAMES, prefix)
+
+
+def load(path: Path | str, names: Sequence[tuple[str, str]], prefix: str = "") -> L2Net:
+    """Reads L2-Net weights, float32 or float16.
+
+    Args:
+        path: .npz, .safetensors or .pth with `<convolution>.weight` [out, in, h, w] and
+            `<normalisation>.running_mean` and `.running_var` [out].
+        names: (convolution, normalisation) of each layer.
+        prefix: stands before all these names in the file.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: not a weight file, or not of this network; names the file and what differs.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    for (convolution, normalisation), n in zip(names, LAYERS, strict=True):
+        shapes[f"{convolution}.weight"] = (n.outputs, n.inputs, n.size, n.size)
+        shapes |= {f"{normalisation}.{s}": (n.outputs,) for s in ("running_mean", "running_var")}
+    arrays = select(read_arrays(path, prefix), shapes, path)
+    kernels, statistics = [], []
+    for convolution, normalisation in names:
+        kernels.append(jnp.asarray(np.transpose(arrays[f"{convolution}.weight"], (2, 3, 1, 0))))
+        mean, variance = (
+            jnp.asarray(arrays[f"{normalisation}.{s}"]) for s in ("running_mean", "running_var")
+        )
+        if (variance < 0).any():
+            raise ValueError(f"{path}: '{normalisation}.running_var' holds a negative value")
+        statistics.append(Statistics(mean, variance))
+    return L2Net(tuple(kernels), tuple(statistics))

@@ -1,0 +1,91 @@
+"""What has been extracted so far: one part file a photo.
+
+In: the features of a photo and the configuration they were made with. Out: a file that appears whole or not
+at all, and the features again when an interrupted run is continued. Parts are private to one run and
+removed at its end; feature files and records are what lasts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from xdesc_jax.features.keypoints import Keypoints
+from xdesc_jax.features.photo import PhotoFeatures
+from xdesc_jax.files import atomic
+
+_DESCRIPTOR = "descriptor "
+
+
+def part_path(folder: Path, name: str) -> Path:
+    """Where a photo's part lies; names that differ only by case or folder get different files."""
+    return folder / f"{hashlib.sha256(name.encode()).hexdigest()[:24]}.npz"
+
+
+def photo_stamp(path: Path) -> list[int]:
+    """Size in bytes and time of change in ns; [] where there is no such file.
+
+    Another photo under the same name has another stamp.
+    """
+    if not path.exists():
+        return []
+    stat = path.stat()
+    return [stat.st_size, stat.st_mtime_ns]
+
+
+def save_part(
+    folder: Path, name: str, features: PhotoFeatures, keys: dict[str, str], stamp: list[int]
+) -> None:
+    """Writes a photo's part.
+
+    Args:
+        folder: the folder of parts.
+        name: the photo's name.
+        features: what was extracted.
+        keys: descriptor -> hash of the configuration that it was made with.
+        stamp: the photo's `photo_stamp` before it was read.
+    """
+    points = features.keypoints
+    arrays = {
+        "about": np.array(json.dumps({"name": name, "keys": keys, "stamp": stamp})),
+        "xy": points.xy,
+        "scales": points.scales,
+        "oris": points.oris,
+        "patches": features.patches,
+        "valid": features.valid,
+        "image_size": np.array(features.image_size),
+        **{_DESCRIPTOR + descriptor: rows for descriptor, rows in features.descriptors.items()},
+    }
+    if points.affine is not None:
+        arrays["affine"] = points.affine
+    with atomic(part_path(folder, name)) as temporary, temporary.open("wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+
+
+def load_part(folder: Path, name: str, keys: dict[str, str], stamp: list[int]) -> PhotoFeatures | None:
+    """The features of a photo, or None where its part is missing, cut short, or of another configuration.
+
+    Args:
+        As `save_part`; the part may hold more descriptors than `keys` names.
+    """
+    try:
+        with part_path(folder, name).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            about = json.loads(str(arrays["about"]))
+            made = {descriptor: about["keys"].get(descriptor) for descriptor in keys}
+            if (about["name"], about["stamp"], made) != (name, stamp, keys):
+                return None
+            affine = arrays.get("affine")
+            return PhotoFeatures(
+                Keypoints(arrays["xy"], arrays["scales"], arrays["oris"], affine),
+                arrays["patches"],
+                {descriptor: arrays[_DESCRIPTOR + descriptor] for descriptor in keys},
+                arrays["valid"],
+                (int(arrays["image_size"][0]), int(arrays["image_size"][1])),
+            )
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
+        return None

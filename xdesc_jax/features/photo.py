@@ -1,0 +1,216 @@
+"""Everything that is extracted from one photo.
+
+In: a photo, settings, and perhaps keypoints from a file. Out: `PhotoFeatures`: keypoints, patches and
+descriptors with the same rows. The first half, `detect_photo`, needs no jax and runs in worker processes;
+the second, `add_patch_descriptors`, runs jax and stays in the process that writes the results.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from xdesc_jax.descriptors import get_entry, resolve
+from xdesc_jax.features import images, keypoints
+from xdesc_jax.features.keypoints import Keypoints
+from xdesc_jax.features.patches import extract_patches
+from xdesc_jax.store import ImageFeatures
+
+DETECTORS = ("colmap", "opencv")
+COLMAP_SIFT = "colmap-sift"
+
+
+@dataclasses.dataclass(frozen=True)
+class ExtractSettings:
+    """What is extracted, and how.
+
+    Raises:
+        ValueError: an unknown or repeated descriptor, weights for none of them, or a value out of range.
+    """
+
+    descriptors: tuple[str, ...]
+    """Registered names."""
+    keypoints: str = "colmap"
+    """'colmap', 'opencv', or the path of a feature file or COLMAP database that holds them."""
+    first_octave: int = -1
+    """Of COLMAP's detector: -1 doubles the photo first, 0 does not."""
+    max_keypoints: int | None = None
+    """The strongest that are kept, or None for all."""
+    weights: dict[str, Path] = dataclasses.field(default_factory=dict)
+    """Weight files of learned descriptors, by name."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "descriptors", tuple(self.descriptors))
+        if not self.descriptors:
+            raise ValueError("no descriptor asked for; name at least one")
+        if len(set(self.descriptors)) < len(self.descriptors):
+            raise ValueError(f"descriptors {' '.join(self.descriptors)}: each may be named once")
+        for name in self.descriptors:
+            get_entry(name)
+        if unused := sorted(set(self.weights) - set(self.descriptors)):
+            raise ValueError(f"weights are given for {unused}, asked for are {list(self.descriptors)}")
+        if self.first_octave < -1:
+            raise ValueError(f"first octave is {self.first_octave}, expected -1 or above")
+        if self.max_keypoints is not None and self.max_keypoints < 1:
+            raise ValueError(f"the limit of keypoints is {self.max_keypoints}, expected at least 1")
+        if self.max_keypoints is not None and self.given:
+            raise ValueError(
+                f"{self.keypoints}: keypoints from a file are all kept, so that rows stay aligned with it; "
+                f"found a limit of {self.max_keypoints}"
+            )
+
+    @property
+    def given(self) -> bool:
+        """Whether the keypoints come from a file."""
+        return self.keypoints not in DETECTORS
+
+    def names(self, source: str) -> list[str]:
+        """The descriptors that are computed from 'patch', 'photo' or 'detector'."""
+        return [name for name in self.descriptors if get_entry(name).source == source]
+
+
+def parse_weights(words: Sequence[str]) -> dict[str, Path]:
+    """['tfeat=FILE', ...] -> {'tfeat': FILE}; a word of another form raises ValueError."""
+    weights = {}
+    for word in words:
+        name, separator, file = word.partition("=")
+        if not (name and separator and file):
+            raise ValueError(f"weights {word!r}: expected NAME=FILE")
+        weights[name] = Path(file)
+    return weights
+
+
+@dataclasses.dataclass(frozen=True)
+class GivenKeypoints:
+    """Keypoints of one photo from a file.
+
+    Attributes:
+        keypoints: N keypoints.
+        image_size: (width, height) of the photo they were found in; (0, 0) where the file does not say.
+        colmap_sift: uint8 [N, 128] where the file holds COLMAP's descriptors, else None.
+        where: file and photo, for error messages.
+    """
+
+    keypoints: Keypoints
+    image_size: tuple[int, int]
+    colmap_sift: np.ndarray | None
+    where: str
+
+
+@dataclasses.dataclass(frozen=True)
+class PhotoFeatures:
+    """All that is extracted from one photo; every array has the same N rows.
+
+    Attributes:
+        keypoints: N keypoints.
+        patches: uint8 [N, 32, 32].
+        descriptors: name -> [N, stored_width] in the stored form; rows not valid are zero.
+        valid: bool [N], the same for all descriptors.
+        image_size: (width, height) in px.
+    """
+
+    keypoints: Keypoints
+    patches: np.ndarray
+    descriptors: dict[str, np.ndarray]
+    valid: np.ndarray
+    image_size: tuple[int, int]
+
+    def __len__(self) -> int:
+        return len(self.keypoints)
+
+    def image_features(self, name: str) -> ImageFeatures:
+        """One descriptor as feature files hold it."""
+        points = self.keypoints
+        if points.affine is None:
+            shape = {"scales": points.scales, "oris": points.oris}
+        else:
+            shape = {"affine": points.affine}
+        return ImageFeatures(points.xy, self.descriptors[name], self.valid, self.image_size, **shape)
+
+
+def extract_photo(
+    path: Path | str, settings: ExtractSettings, given: GivenKeypoints | None = None
+) -> PhotoFeatures:
+    """Extracts one photo in this process.
+
+    Args:
+        path: the photo.
+        settings: what is extracted.
+        given: the photo's keypoints, where `settings.keypoints` is a file (see `given.KeypointFile`).
+
+    Raises:
+        UnreadablePhoto: the photo cannot be read.
+        ValueError: the keypoints do not fit the photo, or `colmap-sift` cannot be had.
+    """
+    return add_patch_descriptors(detect_photo(path, settings, given), settings)
+
+
+def detect_photo(
+    path: Path | str, settings: ExtractSettings, given: GivenKeypoints | None = None
+) -> PhotoFeatures:
+    """Keypoints, patches, and those descriptors that come from the detector or the photo."""
+    rgb = images.read_rgb(path) if settings.keypoints == "colmap" else None
+    gray = images.read_gray(path)
+    image_size = (gray.shape[1], gray.shape[0])
+    colmap_sift = None
+    if settings.given:
+        points, colmap_sift = _fitting(given, image_size, path)
+    elif rgb is not None:
+        points, colmap_sift = keypoints.detect_colmap(rgb, settings.first_octave, settings.max_keypoints)
+    else:
+        points = keypoints.detect_opencv(gray, settings.max_keypoints)
+    patches, valid = extract_patches(gray, points)
+    descriptors = {}
+    for name in settings.names("detector"):
+        descriptors[name] = _from_detector(name, colmap_sift, points, given)
+    for name in settings.names("photo"):
+        describe = get_entry(name).describe
+        assert describe is not None
+        descriptors[name], described = resolve(describe)(gray, points)
+        valid = valid & described
+    return PhotoFeatures(points, patches, descriptors, valid, image_size)
+
+
+def add_patch_descriptors(features: PhotoFeatures, settings: ExtractSettings) -> PhotoFeatures:
+    """Adds the descriptors that are computed from patches, and clears the rows that are not valid."""
+    descriptors = dict(features.descriptors)
+    if names := settings.names("patch"):
+        from xdesc_jax.features.describe import describe_patches
+
+        weights = {name: file for name, file in settings.weights.items() if name in names}
+        descriptors.update(describe_patches(names, features.patches, weights))
+    cleared = {}
+    for name in settings.descriptors:
+        cleared[name] = descriptors[name].copy()
+        cleared[name][~features.valid] = 0
+    return dataclasses.replace(features, descriptors=cleared)
+
+
+def _fitting(
+    given: GivenKeypoints | None, image_size: tuple[int, int], path: Path | str
+) -> tuple[Keypoints, np.ndarray | None]:
+    if given is None:
+        raise ValueError(f"{path}: the settings take keypoints from a file, but none are given")
+    if given.image_size not in ((0, 0), image_size):
+        raise ValueError(
+            f"{given.where}: keypoints of a photo of {given.image_size[0]} x {given.image_size[1]} px, "
+            f"but {path} has {image_size[0]} x {image_size[1]} px"
+        )
+    return given.keypoints, given.colmap_sift
+
+
+def _from_detector(
+    name: str, colmap_sift: np.ndarray | None, points: Keypoints, given: GivenKeypoints | None
+) -> np.ndarray:
+    if name != COLMAP_SIFT:
+        raise ValueError(f"descriptor {name!r} comes with its own detector, which is not in this package")
+    if colmap_sift is None and len(points) == 0:
+        return np.zeros((0, 128), np.uint8)
+    if colmap_sift is None or len(colmap_sift) != len(points):
+        found = "none" if colmap_sift is None else f"{len(colmap_sift)} descriptors"
+        where = f"{given.where}: " if given else ""
+        raise ValueError(f"{where}{COLMAP_SIFT} asked for {len(points)} keypoints, found {found}")
+    return colmap_sift

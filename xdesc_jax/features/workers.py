@@ -1,0 +1,127 @@
+"""Detecting keypoints in several processes.
+
+In: photos in some order, some of them finished. Out: their features in the same order, with a bounded number
+in memory. Processes are spawned, not forked: jax and pycolmap keep threads that a fork would break.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import multiprocessing
+import os
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+
+from xdesc_jax.descriptors import Entry, get_entry, register
+from xdesc_jax.features.images import UnreadablePhoto
+from xdesc_jax.features.photo import ExtractSettings, GivenKeypoints, PhotoFeatures, detect_photo
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A photo to work on: its name, path, stamp (see `parts.photo_stamp`) and given keypoints."""
+
+    name: str
+    path: Path
+    stamp: list[int]
+    given: GivenKeypoints | None
+
+
+Result = PhotoFeatures | UnreadablePhoto
+
+
+@contextlib.contextmanager
+def detect_all(
+    jobs: Iterable[tuple[str, Job | PhotoFeatures]], settings: ExtractSettings, processes: int
+) -> Iterator[Iterator[tuple[str, Job | None, Result]]]:
+    """Runs `detect_photo` on all jobs; leaving the block stops the processes.
+
+    Args:
+        jobs: photo names, each with the work to do or the features it has already.
+        settings: what is extracted.
+        processes: 1 works in this process.
+
+    Yields:
+        An iterator of (name, the job or None where nothing was to do, features or why there are none).
+    """
+    if processes == 1:
+        yield (_one(name, job, settings) for name, job in jobs)
+        return
+    entries = [get_entry(name) for name in settings.names("photo")]
+    pool = ProcessPoolExecutor(
+        processes,
+        multiprocessing.get_context("spawn"),
+        initializer=_start_worker,
+        initargs=(max(1, (os.cpu_count() or 1) // processes), entries),
+    )
+    try:
+        yield _in_order(pool, jobs, settings, 2 * processes)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _one(name: str, job: Job | PhotoFeatures, settings: ExtractSettings) -> tuple[str, Job | None, Result]:
+    if isinstance(job, PhotoFeatures):
+        return name, None, job
+    return name, job, _detect(job, settings)
+
+
+def _detect(job: Job, settings: ExtractSettings) -> Result:
+    try:
+        return detect_photo(job.path, settings, job.given)
+    except UnreadablePhoto as error:
+        return error
+
+
+def _in_order(
+    pool: ProcessPoolExecutor,
+    jobs: Iterable[tuple[str, Job | PhotoFeatures]],
+    settings: ExtractSettings,
+    window: int,
+) -> Iterator[tuple[str, Job | None, Result]]:
+    waiting: deque[tuple[str, Job | None, Future[Result] | PhotoFeatures]] = deque()
+    for name, job in jobs:
+        if isinstance(job, PhotoFeatures):
+            waiting.append((name, None, job))
+        else:
+            waiting.append((name, job, pool.submit(_detect, job, settings)))
+        if len(waiting) >= window:
+            yield _settled(*waiting.popleft())
+    while waiting:
+        yield _settled(*waiting.popleft())
+
+
+def _settled(
+    name: str, job: Job | None, result: Future[Result] | PhotoFeatures
+) -> tuple[str, Job | None, Result]:
+    if isinstance(result, PhotoFeatures):
+        return name, job, result
+    try:
+        return name, job, result.result()
+    except BrokenProcessPool as error:
+        raise OSError(
+            f"a worker process ended while photos up to {name!r} were in work, perhaps for want of memory; "
+            "run again with fewer processes, finished photos are kept"
+        ) from error
+
+
+def _start_worker(threads: int, entries: list[Entry]) -> None:
+    import cv2
+
+    cv2.setNumThreads(threads)
+    for entry in entries:  # what the caller registered is not known in a new process
+        register(entry.spec, entry.describe, source=entry.source, load=entry.load)
+    # A killed parent cannot stop its workers, which would wait for work for ever.
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
