@@ -17,7 +17,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from xdesc_jax.descriptors import DescriptorSpec, get_spec
+from xdesc_jax.descriptors import UNIT_TOLERANCE, DescriptorSpec, get_spec
 from xdesc_jax.files import atomic
 
 VERSION = 1
@@ -116,6 +116,10 @@ class FeatureStore:
         """Number of keypoints of one photo."""
         return int(self._group(name)["keypoints"].shape[0])
 
+    def keypoints(self, name: str) -> np.ndarray:
+        """Keypoints of one photo alone, [N, 2] float32."""
+        return np.asarray(self._group(name)["keypoints"], np.float32).reshape(-1, 2)
+
     def _group(self, name: str) -> h5py.Group:
         if name not in self:
             raise KeyError(f"{self.path}: no photo {name!r} (first of {len(self)}: {self.names[:5]})")
@@ -132,7 +136,9 @@ class FeatureStore:
         try:
             keypoints = np.asarray(group["keypoints"], np.float32).reshape(-1, 2)
             descriptors = np.ascontiguousarray(np.asarray(group["descriptors"]).T)
-            optional = {k: np.asarray(group[k], np.float32) for k in ("scales", "oris", "affine") if k in group}
+            optional = {
+                k: np.asarray(group[k], np.float32) for k in ("scales", "oris", "affine") if k in group
+            }
             size = tuple(int(v) for v in group["image_size"]) if "image_size" in group else (0, 0)
             if "valid" in group:
                 valid = np.asarray(group["valid"], bool)
@@ -149,6 +155,27 @@ class FeatureStore:
     def __iter__(self) -> Iterator[tuple[str, ImageFeatures]]:
         for name in self.names:
             yield name, self.read(name)
+
+
+def infer_spec(path: Path | str, name: str) -> DescriptorSpec:
+    """What a file holds: the spec in it, else one called `name` of its width, unit length where its rows are.
+
+    Raises:
+        ValueError: the file says another name, or has no float row to infer a spec from.
+    """
+    with FeatureStore(path, DescriptorSpec(name, 1)) as store:
+        if "spec" in store.attributes or "spec_json" in store.attributes:
+            return store.spec
+        for image in store.names:
+            rows = np.asarray(store._group(image)["descriptors"]).T
+            if not len(rows):
+                continue
+            if rows.dtype == np.uint8:
+                raise ValueError(f"{path}: uint8 descriptors {name!r} need a registered spec")
+            norms = np.linalg.norm(rows.astype(np.float32), axis=1)
+            unit = (np.abs(norms - 1) <= UNIT_TOLERANCE) | (norms == 0)
+            return DescriptorSpec(name, rows.shape[1], normalized=bool(unit.all()))
+    raise ValueError(f"{path}: no photo has a keypoint, the width of {name!r} cannot be told")
 
 
 def _image_names(file: h5py.File) -> list[str]:

@@ -1,0 +1,85 @@
+"""The npy format: what is opened, how much memory it takes, and what a damaged file gives."""
+
+from __future__ import annotations
+
+import shutil
+import tracemalloc
+
+import numpy as np
+import pytest
+from aligned_stores import write_store
+
+from xdesc_jax.data import columns, open_source
+from xdesc_jax.data.records import records
+
+
+@pytest.fixture
+def npy(tmp_path):
+    """40 photos of 60 rows in blocks of 32 rows."""
+    counts = {f"{i}.jpg": 60 for i in range(40)}
+    paths = tuple(write_store(tmp_path / f"{n}.h5", n, counts) for n in ("brief", "sift"))
+    records(tmp_path / "out", paired=paths, format="npy", rows_per_shard=32)
+    return tmp_path / "out"
+
+
+def test_files_are_plain_arrays_of_each_split(npy):
+    info = open_source(npy, "train", 8).info
+    for split, rows in info.counts.items():
+        sift = np.load(npy / f"{split}.sift.npy")
+        assert sift.dtype == np.float32 and sift.shape == (rows, 128)
+        assert np.load(npy / f"{split}.photo.npy").shape == (rows,)
+
+
+def test_blocks_before_the_window_of_the_first_batch_are_not_read(npy, monkeypatch):
+    source = open_source(npy, "train", 64, window=2)
+    read = []
+    wrapped = columns.ColumnSource._read_shards
+    monkeypatch.setattr(
+        columns.ColumnSource,
+        "_read_shards",
+        lambda self, shards: (read.append(shards), wrapped(self, shards))[1],
+    )
+    windows = source._order.windows(0)
+    skipped = sum(source._order.shard_rows[s] for w in windows[:5] for s in w) // 64
+    next(source.epoch(0, skipped + 1))
+    assert not set(read[0]) & {s for w in windows[:5] for s in w}
+
+
+def test_memory_stays_at_two_windows_whatever_the_size_of_the_set(npy):
+    source = open_source(npy, "train", 16, window=1)
+    row_bytes = 64 + 128 * 4 + 4
+    assert source.rows * row_bytes > 20 * 32 * row_bytes
+    for _ in source.epoch(0):
+        pass
+    tracemalloc.start()
+    try:
+        for epoch in range(3):
+            for _ in source.epoch(epoch):
+                pass
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 5 * 32 * row_bytes + 200_000
+
+
+def test_a_file_of_another_shape_is_named_with_both_shapes(npy):
+    rows = open_source(npy, "train", 8).rows
+    file = npy / "train.brief.npy"
+    array = np.load(file)
+    np.save(file, array.reshape(rows * 2, 32))
+    with pytest.raises(ValueError, match=rf"train.brief.npy: holds uint8 \({rows * 2}, 32\), expected"):
+        next(open_source(npy, "train", 8).epoch(0))
+
+
+def test_a_file_that_is_no_array_is_named(npy):
+    file = npy / "train.brief.npy"
+    file.write_bytes(b"x" * file.stat().st_size)
+    with pytest.raises(ValueError, match="train.brief.npy: not a readable array"):
+        next(open_source(npy, "train", 8).epoch(0))
+
+
+def test_a_copied_folder_reads_the_same(npy, tmp_path):
+    shutil.copytree(npy, tmp_path / "copy")
+    a = next(open_source(npy, "train", 8).epoch(0))
+    b = next(open_source(tmp_path / "copy", "train", 8).epoch(0))
+    np.testing.assert_array_equal(a["sift"], b["sift"])

@@ -1,0 +1,134 @@
+"""Rows of aligned feature files, and the differences that are shown where they are not aligned."""
+
+from __future__ import annotations
+
+import h5py
+import numpy as np
+import pytest
+from aligned_stores import COUNTS, write_store
+
+from xdesc_jax.data.paired import PairedStores
+from xdesc_jax.data.rows import keypoint_rows
+from xdesc_jax.descriptors import DescriptorSpec, binary_spec
+from xdesc_jax.store import FeatureStore, ImageFeatures, StoreWriter
+
+
+def pair(tmp_path, first=None, second=None):
+    a = write_store(tmp_path / "a.h5", "sift", **(first or {}))
+    b = write_store(tmp_path / "b.h5", "tfeat", **(second or {}))
+    return [a, b]
+
+
+def test_rows_valid_in_all_files_come_photo_by_photo(stores):
+    with PairedStores(stores) as source, FeatureStore(stores[1]) as tfeat:
+        assert list(source.specs) == ["brief", "tfeat", "colmap-sift"] and source.names == sorted(COUNTS)
+        found = dict(source.rows())
+        for name, count in COUNTS.items():
+            valid = np.arange(count) % 5 != 4
+            assert set(found[name]) == {"keypoint", *source.specs}
+            assert {len(values) for values in found[name].values()} == {valid.sum()}
+            np.testing.assert_array_equal(found[name]["tfeat"], tfeat.read(name).descriptors[valid])
+            expected = np.stack([np.arange(0, 2 * count, 2), np.arange(1, 2 * count, 2),
+                                 np.arange(count) + 1, (np.arange(count) + 1) / 10], axis=1)  # fmt: skip
+            np.testing.assert_allclose(found[name]["keypoint"], expected[valid], rtol=1e-6)
+
+
+def test_a_row_valid_in_one_file_only_is_left_out(tmp_path):
+    paths = pair(tmp_path)
+    with h5py.File(paths[1], "a") as file:
+        file["a.jpg"]["valid"][1] = False
+        file["a.jpg"]["descriptors"][:, 2] = 0  # a zero row that its file calls valid
+    with PairedStores(paths) as source:
+        keypoints = dict(source.rows())["a.jpg"]["keypoint"]
+    np.testing.assert_array_equal(keypoints[:, 0], [0, 6])
+
+
+def test_binary_rows_stay_packed_and_those_of_zeros_stay(tmp_path):
+    spec = binary_spec("odd", 13)
+    bits = np.array([[0, 0], [255, 31], [1, 16]], np.uint8)
+    with StoreWriter(tmp_path / "odd.h5", spec) as store:
+        xy = np.arange(6, dtype=np.float32).reshape(3, 2)
+        store.write("a", ImageFeatures(xy, bits, np.ones(3, bool), (9, 9)))
+    other = write_store(tmp_path / "b.h5", "sift", {"a": 3})
+    with PairedStores([tmp_path / "odd.h5", other]) as source:
+        np.testing.assert_array_equal(dict(source.rows())["a"]["odd"], bits)
+
+
+def test_keypoints_may_differ_by_a_thousandth_of_a_pixel(tmp_path):
+    with PairedStores(pair(tmp_path, second={"shift": 5e-4})):
+        pass
+    with pytest.raises(ValueError, match=r"'a.jpg': keypoint 0 is at \[0.0, 1.0\] in .*, at \[0.25, 1.25\]"):
+        PairedStores(pair(tmp_path, second={"shift": 0.25}))
+
+
+def test_photos_that_only_one_file_has_are_listed_first_five(tmp_path):
+    more = {**COUNTS, **{f"x{i}.jpg": 3 for i in range(7)}}
+    with pytest.raises(ValueError, match="paired feature files differ") as error:
+        PairedStores(pair(tmp_path, second={"counts": more}))
+    lines = str(error.value).splitlines()[1:]
+    assert [line.split()[0] for line in lines] == [f"'x{i}.jpg'" for i in range(5)] + ["..."]
+    assert "is in" in lines[0] and "b.h5 but not in" in lines[0] and "a.h5" in lines[0]
+
+
+def test_row_counts_that_differ_are_shown_with_both(tmp_path):
+    with pytest.raises(ValueError, match=r"'a.jpg': 5 keypoints in .*a.h5, 6 in .*b.h5"):
+        PairedStores(pair(tmp_path, second={"counts": {**COUNTS, "a.jpg": 6}}))
+
+
+def test_a_keypoint_that_is_not_a_number_is_a_difference(tmp_path):
+    paths = pair(tmp_path)
+    with h5py.File(paths[0], "a") as file:
+        file["a.jpg"]["keypoints"][3, 1] = np.nan
+    with pytest.raises(ValueError, match="'a.jpg': keypoint 3 is at"):
+        PairedStores(paths)
+
+
+def test_two_files_of_one_descriptor_or_a_single_file_are_refused(tmp_path):
+    a = write_store(tmp_path / "a.h5", "sift")
+    b = write_store(tmp_path / "b.h5", "sift")
+    with pytest.raises(ValueError, match="b.h5: holds 'sift', as another paired file does"):
+        PairedStores([a, b])
+    with pytest.raises(ValueError, match="two or more feature files, found 1"):
+        PairedStores([a])
+
+
+def test_a_value_that_is_not_finite_is_named_with_file_photo_and_row(tmp_path):
+    paths = pair(tmp_path)
+    with h5py.File(paths[1], "a") as file:
+        file["a.jpg"]["descriptors"][7, 2] = np.inf
+    with (
+        PairedStores(paths) as source,
+        pytest.raises(ValueError, match="b.h5: 'a.jpg': row 2 of 'tfeat' holds"),
+    ):
+        list(source.rows())
+
+
+def test_files_that_do_not_say_what_they_hold_are_named_by_the_caller(tmp_path):
+    """hloc's files: float16, no spec, no valid mask; the second descriptor is in no registry."""
+    paths = [tmp_path / "feats-sift.h5", tmp_path / "feats-mine.h5"]
+    rng = np.random.default_rng(0)
+    for path, width, length in zip(paths, (128, 11), (1, 3), strict=True):
+        rows = rng.standard_normal((4, width))
+        with h5py.File(path, "w") as file:
+            file["db/1.jpg/keypoints"] = np.arange(8, dtype=np.float16).reshape(4, 2)
+            file["db/1.jpg/descriptors"] = (length * rows / np.linalg.norm(rows, axis=1)[:, None]).T.astype(
+                "f2"
+            )
+    with pytest.raises(ValueError, match="does not say which descriptor it holds"):
+        PairedStores(paths)
+    with pytest.raises(ValueError, match="names 1 of 2"):
+        PairedStores(paths, ["sift"])
+    with PairedStores(paths, ["sift", "mine"]) as source:
+        assert source.specs["mine"] == DescriptorSpec("mine", 11, normalized=False)
+        rows = dict(source.rows())["db/1.jpg"]
+    assert rows["sift"].dtype == rows["mine"].dtype == np.float32 and len(rows["mine"]) == 4
+    assert np.isnan(rows["keypoint"][:, 2:]).all()
+
+
+def test_an_affine_shape_gives_scale_and_orientation():
+    turn, scale = 0.5, 3.0
+    a = scale * np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]], np.float32)
+    features = ImageFeatures(
+        np.zeros((1, 2), np.float32), np.zeros((1, 4)), np.ones(1, bool), (9, 9), affine=a[None]
+    )
+    np.testing.assert_allclose(keypoint_rows([features]), [[0, 0, scale, turn]], rtol=1e-6)

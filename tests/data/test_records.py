@@ -1,0 +1,173 @@
+"""The stage: split by photo, choice of rows, finished work, killed runs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from aligned_stores import write_store
+
+from xdesc_jax.cli import main
+from xdesc_jax.data import open_source
+from xdesc_jax.data import records as stage
+from xdesc_jax.data.records import records, split_photos
+from xdesc_jax.data.schema import RecordInfo
+
+FORMATS = ["tfds", "npy"]
+
+
+def all_rows(folder, split) -> dict[str, np.ndarray]:
+    columns = [*RecordInfo.load(folder).specs, "keypoint"]
+    source = open_source(folder, split, 7, columns, shuffle=False, remainder="pad")
+    batches = list(source.epoch(0))
+    return {k: np.concatenate([b[k][b["mask"]] for b in batches]) for k in batches[0]}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_every_valid_row_of_the_files_is_in_the_records_once_and_still_aligned(tmp_path, stores, format):
+    info = records(
+        tmp_path / "out", paired=tuple(stores), format=format, rows_per_shard=6, validation_share=0.5
+    )
+    found = {split: all_rows(info.path, split) for split in info.counts}
+    with stage.PairedStores(stores) as source:
+        for photo, (name, rows) in enumerate(source.rows()):
+            assert info.photos[photo] == name
+            mine = [
+                (s, np.flatnonzero(f["photo"] == photo))
+                for s, f in found.items()
+                if (f["photo"] == photo).any()
+            ]
+            assert len(mine) == (1 if len(rows["keypoint"]) else 0)
+            for split, at in mine:
+                at = at[np.argsort(found[split]["keypoint"][at, 0])]
+                for column, values in rows.items():
+                    np.testing.assert_array_equal(found[split][column][at], values)
+
+
+def test_no_photo_is_in_both_splits(folder):
+    train, validation = (set(all_rows(folder, split)["photo"]) for split in ("train", "validation"))
+    assert train and validation and not train & validation
+    assert train | validation == set(range(23))
+
+
+def test_the_split_is_a_hash_of_seed_and_name():
+    names = [f"{i}.jpg" for i in range(400)]
+    split = split_photos(names, 0.25, seed=1)
+    share = sum(s == "validation" for s in split.values()) / len(names)
+    assert 0.15 < share < 0.35
+    fewer = split_photos(names[:200], 0.25, seed=1)
+    assert all(split[name] == fewer[name] for name in fewer)
+    assert split_photos(names, 0.25, seed=2) != split
+
+
+def test_both_splits_get_a_photo_where_there_are_two():
+    for seed in range(20):
+        assert set(split_photos(["a", "b"], 0.01, seed).values()) == {"train", "validation"}
+        assert set(split_photos(["a", "b"], 0.99, seed).values()) == {"train", "validation"}
+        assert set(split_photos(["a"], 0.99, seed).values()) == {"train"}
+        assert set(split_photos(["a", "b", "c"], 0.0, seed).values()) == {"train"}
+
+
+def test_a_name_in_another_unicode_form_is_in_the_same_split():
+    composed, decomposed = "\u00e9.jpg", "e\u0301.jpg"
+    for seed in range(10):
+        names = ["x", "y", "z"]
+        first = split_photos([*names, composed], 0.5, seed)[composed]
+        assert split_photos([*names, decomposed], 0.5, seed)[decomposed] == first
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_one_photo_gives_no_validation_and_says_so(tmp_path, format):
+    paths = tuple(write_store(tmp_path / f"{n}.h5", n, {"only.jpg": 9}) for n in ("brief", "sift"))
+    info = records(tmp_path / "out", paired=paths, format=format)
+    assert info.counts == {"train": 8, "validation": 0}
+    with pytest.raises(ValueError, match="'validation' has no rows .*train: 8, validation: 0"):
+        open_source(tmp_path / "out", "validation", 4)
+
+
+def test_rows_per_photo_are_limited_by_a_draw_that_depends_on_the_seed(tmp_path, stores):
+    found = []
+    for seed in (0, 0, 1):
+        out = tmp_path / f"{len(found)}"
+        info = records(
+            out, paired=tuple(stores), format="npy", max_rows_per_photo=3, seed=seed, validation_share=0
+        )
+        assert info.counts == {"train": 6, "validation": 0}
+        rows = all_rows(out, "train")
+        assert sorted(rows["photo"]) == [0, 0, 0, 2, 2, 2]
+        found.append(set(map(tuple, rows["keypoint"])))
+    assert found[0] == found[1] != found[2]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_equal_settings_give_equal_files(tmp_path, stores, format):
+    a = records(tmp_path / "a", paired=tuple(stores), format=format, rows_per_shard=6)
+    records(tmp_path / "b", paired=tuple(stores), format=format, rows_per_shard=6)
+    for name in a.files:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_finished_records_are_kept_and_others_refused_unless_told(tmp_path, stores, capsys):
+    out = tmp_path / "out"
+    made = records(out, paired=tuple(stores), format="npy")
+    stamp = (out / "records.json").stat().st_mtime_ns
+    assert records(out, paired=tuple(stores), format="npy") == made
+    assert (out / "records.json").stat().st_mtime_ns == stamp
+    assert "is finished" in capsys.readouterr().out
+    with pytest.raises(FileExistsError, match="made with another configuration"):
+        records(out, paired=tuple(stores), format="npy", seed=1)
+    assert records(out, paired=tuple(stores), format="npy", seed=1, overwrite=True).config["seed"] == 1
+
+
+def test_a_folder_that_is_not_records_is_never_replaced(tmp_path, stores):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("x")
+    with pytest.raises(FileExistsError, match="exists and is not a records folder"):
+        records(tmp_path / "mine", paired=tuple(stores), format="npy", overwrite=True)
+    assert (tmp_path / "mine" / "thesis.tex").exists()
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_run_that_dies_leaves_no_folder_and_the_next_one_ends_as_an_undisturbed_one(
+    tmp_path, stores, format, monkeypatch
+):
+    def die(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RecordInfo, "save", die)
+        with pytest.raises(KeyboardInterrupt):
+            records(tmp_path / "out", paired=tuple(stores), format=format)
+    assert not (tmp_path / "out").exists()
+    resumed = records(tmp_path / "out", paired=tuple(stores), format=format)
+    straight = records(tmp_path / "straight", paired=tuple(stores), format=format)
+    for name in straight.files:
+        assert (resumed.path / name).read_bytes() == (straight.path / name).read_bytes()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "straight"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"validation_share": 1.0}, "validation share is 1.0"),
+        ({"seed": -1}, "seed is -1"),
+        ({"max_rows_per_photo": 0}, "max_rows_per_photo is 0"),
+        ({"rows_per_shard": 0}, "rows_per_shard is 0"),
+    ],
+)
+def test_settings_out_of_range_are_refused(tmp_path, stores, options, message):
+    with pytest.raises(ValueError, match=message):
+        records(tmp_path / "out", paired=tuple(stores), **options)
+
+
+def test_files_without_a_valid_row_make_no_records(tmp_path):
+    paths = tuple(write_store(tmp_path / f"{n}.h5", n, {"a": 0, "b": 0}) for n in ("brief", "sift"))
+    with pytest.raises(ValueError, match="none of the 2 photos has a valid row"):
+        records(tmp_path / "out", paired=paths)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_line_tells_what_is_wrong_and_returns_2(tmp_path, stores, capsys):
+    other = write_store(tmp_path / "b.h5", "sift", {"a.jpg": 5})
+    assert main(["records", str(tmp_path / "out"), "--paired", str(stores[0]), str(other)]) == 2
+    assert "'sub/b.jpg' is in" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,74 @@
+"""The 'npy' format of records: one .npy array per split and column, `<split>.<column>.npy`.
+
+In: blocks of rows in their final order. Out: a folder that is read with numpy alone: in blocks with bounded
+memory (`ColumnSource`) or whole (`resident.ResidentSet`). Imports neither tensorflow nor jax.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from xdesc_jax.data.schema import Column, RecordInfo
+from xdesc_jax.data.source import Columns, ShardedSource
+
+
+def file_name(split: str, column: str) -> str:
+    """Name of the file of one column."""
+    return f"{split}.{column}.npy"
+
+
+def write_split(
+    folder: Path,
+    split: str,
+    columns: Mapping[str, Column],
+    rows: Sequence[int],
+    shards: Iterator[Columns],
+) -> None:
+    """Writes the shards of one split, of so many `rows` each, one after the other into its column files."""
+    with contextlib.ExitStack() as stack:
+        files = {}
+        for name, column in columns.items():
+            file = files[name] = stack.enter_context(open(folder / file_name(split, name), "wb"))
+            header = {
+                "descr": np.lib.format.dtype_to_descr(column.dtype),
+                "fortran_order": False,
+                "shape": (sum(rows), *column.shape),
+            }
+            np.lib.format.write_array_header_1_0(file, header)
+        for shard in shards:
+            for name, file in files.items():
+                file.write(np.ascontiguousarray(shard[name]).data)
+
+
+def open_column(info: RecordInfo, split: str, name: str) -> np.ndarray:
+    """A read-only memory map [rows, ...] of one column.
+
+    Raises:
+        ValueError: the file is damaged or does not hold what the records say.
+    """
+    path = info.path / file_name(split, name)
+    try:
+        array = np.load(path, mmap_mode="r")
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{path}: not a readable array ({error})") from error
+    column = info.columns[name]
+    expected = (sum(info.shard_rows(split)), *column.shape)
+    if array.shape != expected or array.dtype != column.dtype:
+        raise ValueError(f"{path}: holds {array.dtype} {array.shape}, expected {column.dtype} {expected}")
+    return array
+
+
+class ColumnSource(ShardedSource):
+    """Batches from the npy format, a window of blocks in memory. Arguments as for `ShardedSource`."""
+
+    def _read_shards(self, shards: list[int]) -> Iterator[Columns]:
+        ends = np.cumsum(self._order.shard_rows)
+        for shard in shards:
+            start, end = ends[shard] - self._order.shard_rows[shard], ends[shard]
+            # Mapped anew for each block and copied: pages of a living map count as this process's memory.
+            maps = {name: open_column(self.info, self.split, name) for name in self._columns}
+            yield {name: np.array(values[start:end]) for name, values in maps.items()}

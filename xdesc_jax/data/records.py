@@ -1,0 +1,275 @@
+"""The stage `xdesc records`: photos, or aligned feature files, to a records folder for training.
+
+In: photos (patches and descriptors are computed) or two or more feature files of the same keypoints. Out: a
+folder in the 'tfds' or 'npy' format with a train and a validation split, split by photo. The folder appears
+when it is complete; extraction that was interrupted goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import os
+import shutil
+import unicodedata
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from xdesc_jax import console
+from xdesc_jax.data import columns as npy_format
+from xdesc_jax.data.paired import PairedStores
+from xdesc_jax.data.rows import RowSource
+from xdesc_jax.data.schema import (
+    FILE,
+    KEYPOINT,
+    PHOTO,
+    SPLITS,
+    TRAIN,
+    VALIDATION,
+    Column,
+    RecordInfo,
+    columns_of,
+)
+from xdesc_jax.data.spread import Spreader
+from xdesc_jax.files import already_done, atomic, config_hash, read_json
+
+DESCRIPTORS = ("brief", "sift")  # of photos, where none are named
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordSettings:
+    """How rows become a records folder; the fields are the arguments of `records`."""
+
+    format: Literal["tfds", "npy"] = "tfds"
+    validation_share: float = 0.1
+    seed: int = 0
+    max_rows_per_photo: int | None = None
+    rows_per_shard: int = 16384
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.validation_share < 1:
+            raise ValueError(f"validation share is {self.validation_share}, expected 0 to below 1")
+        if self.seed < 0:
+            raise ValueError(f"seed is {self.seed}, expected 0 or more")
+        for field in ("max_rows_per_photo", "rows_per_shard"):
+            value = getattr(self, field)
+            if value is not None and value < 1:
+                raise ValueError(f"{field} is {value}, expected at least 1")
+
+    def keep(self, count: int, name: str) -> np.ndarray:
+        """Which of a photo's `count` rows are kept: all, or a draw by (seed, name); ascending indices."""
+        most = self.max_rows_per_photo
+        if most is None or count <= most:
+            return np.arange(count)
+        rng = np.random.default_rng(int(_hash01(self.seed, name) * 2**53))
+        return np.sort(rng.choice(count, most, replace=False))
+
+
+def records(
+    out: Path,
+    *,
+    photos: Path | None = None,
+    paired: tuple[Path, ...] = (),
+    descriptors: tuple[str, ...] = (),
+    keypoints: str = "colmap",
+    first_octave: int = -1,
+    max_keypoints: int | None = None,
+    weights: tuple[str, ...] = (),
+    patches: bool = True,
+    format: Literal["tfds", "npy"] = "tfds",
+    validation_share: float = 0.1,
+    seed: int = 0,
+    max_rows_per_photo: int | None = None,
+    rows_per_shard: int = 16384,
+    processes: int = 1,
+    overwrite: bool = False,
+    strict: bool = False,
+) -> RecordInfo:
+    """Makes training records of aligned descriptors, from photos or from feature files.
+
+    Args:
+        out: the folder to make; `xdesc train --data` takes it.
+        photos: folder of photos, with any sub-folders.
+        paired: instead of photos, two or more feature files of the same keypoints.
+        descriptors: with photos, what to compute (brief and sift where not given); with feature files, what
+            they hold, in order, where they do not say.
+        keypoints: of photos: 'colmap' or 'opencv' (SIFT detectors), or a feature file or COLMAP database.
+        first_octave: of COLMAP's detector; -1 doubles the photo first, 0 does not.
+        max_keypoints: of a photo: keep the strongest.
+        weights: of learned descriptors, as NAME=FILE.
+        patches: keep the patches of photos, to train with augmentation or other descriptors.
+        format: tfds (TFRecord shards, a TensorFlow dataset directory) or npy (read without tensorflow).
+        validation_share: share of the photos whose rows are kept for validation.
+        seed: of the split, of the choice of rows and of their order.
+        max_rows_per_photo: keep at most so many rows of a photo, drawn at random.
+        rows_per_shard: the most rows of a shard; readers hold a few shards in memory.
+        processes: that extract from photos.
+        overwrite: make the folder anew even if it is there.
+        strict: stop at a photo that cannot be read, instead of leaving it out.
+
+    Raises:
+        ValueError: settings out of range, feature files that do not match, or no valid row.
+        FileExistsError: `out` holds something else.
+    """
+    if (photos is None) == (not paired):
+        raise ValueError("records come from --photos or from --paired feature files: name one of the two")
+    settings = RecordSettings(format, validation_share, seed, max_rows_per_photo, rows_per_shard)
+    work = out.with_name(f".{out.name}.work")
+    with contextlib.ExitStack() as stack:
+        source: RowSource
+        if photos is None:
+            source = stack.enter_context(PairedStores(paired, descriptors))
+        else:
+            from xdesc_jax.data.photos import ExtractedPhotos
+            from xdesc_jax.features.extract import ExtractSettings
+            from xdesc_jax.features.photo import parse_weights
+
+            extraction = ExtractSettings(
+                descriptors or DESCRIPTORS, keypoints, first_octave, max_keypoints, parse_weights(weights)
+            )
+            source = ExtractedPhotos(
+                photos, extraction, work / "parts", processes=processes, patches=patches, strict=strict
+            )
+        config = {**dataclasses.asdict(settings), **source.config}
+        origin = photos or " ".join(map(str, paired))
+        console.settings(
+            "records", {"from": origin, "out": out, "found": f"{len(source.names)} photos", **config}
+        )
+        if is_finished(out, config, overwrite):
+            console.out.print(f"{out} is finished")
+            return RecordInfo.load(out)
+        info = build(out, source, work, settings, config)
+    shutil.rmtree(work)
+    summarize(info)
+    return info
+
+
+def is_finished(out: Path, config: dict[str, Any], overwrite: bool) -> bool:
+    """Whether `out` holds these very records.
+
+    Raises:
+        FileExistsError: it holds other records and `overwrite` is off, or something that is not records.
+    """
+    if not out.exists():
+        return False
+    if not (out / FILE).exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise FileExistsError(f"{out}: exists and is not a records folder; choose another output")
+    if not (out / FILE).exists():
+        return False
+    return already_done(out, read_json(out / FILE).get("config_hash"), config_hash(config), overwrite)
+
+
+def summarize(info: RecordInfo) -> None:
+    """Prints rows and shards of each split."""
+    rows = [(split, count, len(info.shards[split])) for split, count in info.counts.items()]
+    size_mib = sum(info.files.values()) / 2**20
+    title = f"{info.path}: {', '.join(info.columns)}; {len(info.photos)} photos, {size_mib:.1f} MiB"
+    console.table(title, ("split", "rows", "shards"), rows)
+
+
+def build(
+    out: Path, source: RowSource, work: Path, settings: RecordSettings, config: dict[str, Any]
+) -> RecordInfo:
+    """Writes the rows of `source` as a records folder, which appears at `out` when it is complete.
+
+    Args:
+        out: the folder to make; replaced where it exists.
+        source: gives the rows photo by photo; it is gone through twice, to count and to write.
+        work: for temporary files, removed by the caller.
+        settings: format, split and shards.
+        config: kept in the folder, to tell it from others.
+
+    Raises:
+        ValueError: no photo has a valid row.
+    """
+    counts = {}
+    for name, rows in console.track(source.rows(), source.action, "photos", len(source.names)):
+        counts[name] = len(settings.keep(len(rows[KEYPOINT]), name))
+    if not any(counts.values()):
+        raise ValueError(f"none of the {len(counts)} photos has a valid row")
+    with_rows = [name for name in source.names if counts.get(name)]
+    if without := [name for name in source.names if not counts.get(name)]:
+        console.warn(f"{len(without)} of {len(source.names)} photos have no valid row, first {without[:5]}")
+    split_of = split_photos(with_rows, settings.validation_share, settings.seed)
+    spreaders = {}
+    for index, split in enumerate(SPLITS):
+        total = sum(counts[name] for name in with_rows if split_of[name] == split)
+        seed = len(SPLITS) * settings.seed + index
+        columns = columns_of(source.specs, source.has_patches)
+        spreaders[split] = Spreader(work / split, columns, total, settings.rows_per_shard, seed)
+    _spread(source, settings, split_of, spreaders)
+    with atomic(work / "dataset") as folder:
+        folder.mkdir()
+        _write_data(folder, settings.format, columns, spreaders)
+        info = RecordInfo(
+            path=folder,
+            format=settings.format,
+            specs=source.specs,
+            shards={split: tuple(spreader.shard_rows) for split, spreader in spreaders.items()},
+            has_patches=source.has_patches,
+            photos=tuple(source.names),
+            config=config,
+            files={file.name: file.stat().st_size for file in sorted(folder.iterdir())},
+        )
+        info.save()
+    with atomic(out) as folder:
+        os.replace(work / "dataset", folder)
+    return RecordInfo.load(out)
+
+
+def _spread(
+    source: RowSource,
+    settings: RecordSettings,
+    split_of: Mapping[str, str],
+    spreaders: Mapping[str, Spreader],
+) -> None:
+    photo_of = {name: index for index, name in enumerate(source.names)}
+    for name, rows in console.track(source.rows(), "sorting", "photos", len(source.names)):
+        if name in split_of:
+            keep = settings.keep(len(rows[KEYPOINT]), name)
+            kept = {column: values[keep] for column, values in rows.items()}
+            kept[PHOTO] = np.full(len(keep), photo_of[name], np.int32)
+            spreaders[split_of[name]].add(kept)
+
+
+def _write_data(
+    folder: Path, format: str, columns: Mapping[str, Column], spreaders: Mapping[str, Spreader]
+) -> None:
+    write_split = npy_format.write_split
+    if format == "tfds":
+        from xdesc_jax.data import builder
+
+        write_split = builder.write_split
+    for split, spreader in spreaders.items():
+        rows = spreader.shard_rows
+        if rows:
+            shards = console.track(spreader.shards(), f"writing {split}", "shards", len(rows))
+            write_split(folder, split, columns, rows, shards)
+    if format == "tfds":
+        builder.write_metadata(folder, columns, {s: spreader.shard_rows for s, spreader in spreaders.items()})
+
+
+def split_photos(names: Sequence[str], validation_share: float, seed: int) -> dict[str, str]:
+    """The split of each photo, by a hash of (seed, name): photos that come or go do not move the others.
+
+    Each split gets at least one photo where there are two and the share is above 0.
+    """
+    at = {name: _hash01(seed, name) for name in names}
+    split_of = {name: VALIDATION if at[name] < validation_share else TRAIN for name in names}
+    if validation_share > 0 and len(names) > 1:
+        ascending = sorted(names, key=lambda name: at[name])
+        split_of[ascending[0]] = VALIDATION
+        split_of[ascending[-1]] = TRAIN
+    elif names and validation_share > 0:
+        split_of[names[0]] = TRAIN
+    return split_of
+
+
+def _hash01(seed: int, name: str) -> float:
+    # The same name in another Unicode normal form (as file systems change it) is the same photo.
+    text = f"{seed}/{unicodedata.normalize('NFC', name)}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") / 2**64

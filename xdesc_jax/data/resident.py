@@ -1,0 +1,64 @@
+"""A whole split in memory, for sets that fit: numpy arrays, which the caller can put on a device.
+
+In: a records folder of either format; the 'npy' one needs no tensorflow. Out: `arrays`, and the batches of
+`source.Source` in the order numpy's Generator([seed, epoch]) gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from xdesc_jax.data.columns import open_column
+from xdesc_jax.data.schema import RecordInfo
+from xdesc_jax.data.source import Columns, Source
+
+
+class ResidentSet(Source):
+    """Batches from a split that is held in memory whole. Arguments as for `Source`.
+
+    Attributes:
+        arrays: every column asked for, [rows, ...] in its stored form, in the order of the files.
+    """
+
+    def __init__(self, path: Path | str, split: str, *args, **kwargs):
+        super().__init__(path, split, *args, **kwargs)
+        self.arrays = load_arrays(self.info, split, list(self._columns))
+
+    def order(self, epoch: int) -> np.ndarray:
+        """Indices into `arrays` in the order of `epoch` over all hosts, int64 [rows]."""
+        if not self.shuffle:
+            return np.arange(self.rows)
+        return np.random.default_rng([self.seed, epoch]).permutation(self.rows)
+
+    def _host_rows(self) -> tuple[int, int]:
+        return self.rows // self.num_hosts, -(-self.rows // self.num_hosts)
+
+    def _window_rows(self, epoch: int) -> list[int]:
+        return [len(range(self.host, self.rows, self.num_hosts))]
+
+    def _windows(self, epoch: int, first: int) -> Iterator[tuple[Columns, np.ndarray]]:
+        yield self.arrays, self.order(epoch)[self.host :: self.num_hosts]
+
+
+def load_arrays(info: RecordInfo, split: str, names: Sequence[str]) -> Columns:
+    """Columns of a split, whole, in the order of the files: {name: [rows, ...]}.
+
+    Raises:
+        ValueError: an empty split, an unknown column, or a damaged file.
+    """
+    if info.format == "npy":
+        return {name: np.array(open_column(info, split, name)) for name in names}
+    from xdesc_jax.data.pipeline import RecordSource
+
+    largest = max(info.shard_rows(split))
+    source = RecordSource(info.path, split, largest, names, shuffle=False, window=1, remainder="pad")
+    columns = {name: info.columns[name] for name in names}
+    arrays = {name: np.empty((source.rows, *c.shape), c.dtype) for name, c in columns.items()}
+    for index, batch in enumerate(source.epoch(0)):
+        for name, array in arrays.items():
+            part = array[index * largest : (index + 1) * largest]
+            part[:] = batch[name][: len(part)]
+    return arrays

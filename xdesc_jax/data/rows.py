@@ -1,0 +1,61 @@
+"""What a source of rows is, and what all of them do alike.
+
+In: the features of one photo. Out: its rows for the records, {column: [n, ...]}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from xdesc_jax.data.source import Columns
+from xdesc_jax.descriptors import DescriptorSpec
+from xdesc_jax.store import ImageFeatures
+
+
+class RowSource(Protocol):
+    """Where rows come from.
+
+    Attributes:
+        specs: the descriptors, by name.
+        names: the photos, sorted.
+        has_patches: whether rows have a `patch` column.
+        action: what the first pass over the rows does, for the progress bar.
+        config: what identifies the input, for the configuration's hash.
+    """
+
+    specs: dict[str, DescriptorSpec]
+    names: list[str]
+    has_patches: bool
+    action: str
+    config: dict[str, Any]
+
+    def rows(self) -> Iterator[tuple[str, Columns]]:
+        """Yields (photo, every column but `photo`), the same in each pass. Photos may be left out."""
+        ...
+
+
+def described(features: ImageFeatures, spec: DescriptorSpec) -> np.ndarray:
+    """Which rows have a descriptor, bool [N]: the valid ones, without zero rows, which describe nothing."""
+    if spec.binary:  # all bits zero can be a real descriptor
+        return features.valid
+    return features.valid & np.any(features.descriptors, axis=1)
+
+
+def keypoint_rows(features: Sequence[ImageFeatures]) -> np.ndarray:
+    """(x, y, scale, orientation) [N, 4] float32 from the first that has shapes; NaN where none has."""
+    shaped = next((f for f in features if f.scales is not None or f.affine is not None), features[0])
+    rows = np.full((len(shaped), 4), np.nan, np.float32)
+    rows[:, :2] = shaped.keypoints
+    if shaped.scales is not None:
+        rows[:, 2] = shaped.scales
+    elif shaped.affine is not None:
+        # COLMAP's reading of an affine shape: the mean length of its columns, and the turn of the first.
+        a = shaped.affine
+        rows[:, 2] = np.linalg.norm(a, axis=1).mean(axis=1)
+        rows[:, 3] = np.arctan2(a[:, 1, 0], a[:, 0, 0])
+    if shaped.oris is not None:
+        rows[:, 3] = shaped.oris
+    return rows

@@ -1,0 +1,168 @@
+"""What a records folder holds: its columns, splits, shards and files, as `records.json` in the folder says.
+
+In: a folder made by `xdesc records`. Out: `RecordInfo`, from which the readers of both formats ('tfds',
+'npy') start. A row is one patch seen by every descriptor. Imports neither tensorflow nor jax.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from xdesc_jax.descriptors import DescriptorSpec
+from xdesc_jax.files import config_hash, read_json, write_json
+
+FILE = "records.json"
+VERSION = 1
+TRAIN, VALIDATION = SPLITS = ("train", "validation")
+PATCH_SIZE = 32
+# Columns beside the descriptors, and the batch key of padding; no descriptor may bear these names.
+PATCH, KEYPOINT, PHOTO, MASK = "patch", "keypoint", "photo", "mask"
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """dtype of a column and the shape of one row's value."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+
+    @property
+    def row_bytes(self) -> int:
+        return self.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64))
+
+
+def columns_of(specs: Mapping[str, DescriptorSpec], has_patches: bool) -> dict[str, Column]:
+    """The columns of records of these descriptors.
+
+    `keypoint` is (x, y, scale, orientation): px from the centre of the first pixel, sigma in px, radians;
+    scale and orientation are NaN where the feature files do not have them. `photo` is the index into
+    `RecordInfo.photos`. Descriptors are in their stored form, binary ones packed.
+
+    Raises:
+        ValueError: a descriptor has the name of another column.
+    """
+    if taken := [name for name in specs if name in (PATCH, KEYPOINT, PHOTO, MASK)]:
+        raise ValueError(f"descriptor name {taken[0]!r} is the name of another column of the records")
+    columns = {name: Column(spec.stored_dtype, (spec.stored_width,)) for name, spec in specs.items()}
+    columns[KEYPOINT] = Column(np.dtype(np.float32), (4,))
+    columns[PHOTO] = Column(np.dtype(np.int32), ())
+    if has_patches:
+        columns[PATCH] = Column(np.dtype(np.uint8), (PATCH_SIZE, PATCH_SIZE))
+    return columns
+
+
+def row_dtype(columns: Mapping[str, Column]) -> np.dtype:
+    """One packed numpy record per row, for rows on their way to a shard."""
+    return np.dtype([(name, column.dtype, column.shape) for name, column in columns.items()])
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordInfo:
+    """The contents of a records folder.
+
+    Attributes:
+        path: the folder; for TFDS the dataset's version directory.
+        format: 'tfds' (TFRecord shards) or 'npy' (one array per split and column).
+        specs: the descriptors, by name.
+        shards: rows of each shard, per split; in the npy format the blocks that are read at once.
+        has_patches: whether there is a `patch` column.
+        photos: names of all photos; a row's `photo` is an index into it.
+        config: the settings that made the folder.
+        files: size in bytes of every data file, to detect a cut one before the first step.
+    """
+
+    path: Path
+    format: Literal["tfds", "npy"]
+    specs: dict[str, DescriptorSpec]
+    shards: dict[str, tuple[int, ...]]
+    has_patches: bool
+    photos: tuple[str, ...]
+    config: dict[str, Any]
+    files: dict[str, int]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Rows of each split."""
+        return {split: sum(rows) for split, rows in self.shards.items()}
+
+    @property
+    def columns(self) -> dict[str, Column]:
+        return columns_of(self.specs, self.has_patches)
+
+    @property
+    def config_hash(self) -> str:
+        return config_hash(self.config)
+
+    def save(self) -> Path:
+        """Writes `records.json` into the folder."""
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "path"}
+        fields["specs"] = [spec.to_dict() for spec in self.specs.values()]
+        return write_json(self.path / FILE, {"version": VERSION, **fields, "config_hash": self.config_hash})
+
+    @classmethod
+    def load(cls, path: Path | str) -> RecordInfo:
+        """Reads a folder's `records.json` and checks that its data files are there and whole.
+
+        Raises:
+            FileNotFoundError: no such folder, or a data file is missing.
+            ValueError: not a records folder, another version, or a data file was cut.
+        """
+        path = Path(path)
+        if not path.is_dir():
+            raise FileNotFoundError(f"{path}: no such records folder")
+        if not (path / FILE).exists():
+            inner = sorted(child.parent for child in path.glob(f"*/{FILE}"))
+            hint = f"; did you mean {inner[0]}?" if inner else " (made by `xdesc records`)"
+            raise ValueError(f"{path}: not a records folder, it has no {FILE}{hint}")
+        fields = read_json(path / FILE)
+        if fields.get("version") != VERSION:
+            found = fields.get("version")
+            raise ValueError(f"{path}: records version is {found}, this package reads version {VERSION}")
+        try:
+            info = cls(
+                path=path,
+                format=fields["format"],
+                specs={s["name"]: DescriptorSpec.from_dict(s) for s in fields["specs"]},
+                shards={split: tuple(rows) for split, rows in fields["shards"].items()},
+                has_patches=fields["has_patches"],
+                photos=tuple(fields["photos"]),
+                config=fields["config"],
+                files=fields["files"],
+            )
+        except KeyError as error:
+            raise ValueError(f"{path / FILE}: lacks the field {error}") from error
+        info._check_files()
+        return info
+
+    def _check_files(self) -> None:
+        for name, expected in self.files.items():
+            file = self.path / name
+            if not file.exists():
+                raise FileNotFoundError(f"{file}: missing from the records")
+            if (found := file.stat().st_size) != expected:
+                raise ValueError(f"{file}: damaged, has {found} bytes, expected {expected}")
+
+    def shard_rows(self, split: str) -> tuple[int, ...]:
+        """Rows of each shard of `split`; raises ValueError for an unknown or empty split."""
+        if not self.shards.get(split):
+            found = ", ".join(f"{name}: {rows}" for name, rows in self.counts.items())
+            raise ValueError(f"{self.path}: split {split!r} has no rows (rows by split: {found})")
+        return self.shards[split]
+
+    def select(self, names: Sequence[str] | None, patches: bool = False) -> dict[str, Column]:
+        """The columns a reader yields: `names` (None: every descriptor), `photo`, and `patch` if asked for.
+
+        Raises:
+            ValueError: the records lack one of them.
+        """
+        columns = self.columns
+        wanted = list(self.specs) if names is None else list(names)
+        wanted += [PATCH] * patches + [PHOTO]
+        if missing := [name for name in wanted if name not in columns]:
+            raise ValueError(f"{self.path}: has no column {missing[0]!r} (columns: {', '.join(columns)})")
+        return {name: columns[name] for name in dict.fromkeys(wanted)}
