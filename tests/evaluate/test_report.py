@@ -67,11 +67,11 @@ class Page(html.parser.HTMLParser):
         self.texts.append(data)
 
 
-@pytest.fixture
-def page(tmp_path):
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
     pictures = [Picture(b"\x89PNG<not drawn>", "sift | <brief>", "3 of 4")]
     section = Section("Warped & stereo", "Some <words>.", RESULTS, pictures)
-    path = tmp_path / "report.html"
+    path = tmp_path_factory.mktemp("page") / "report.html"
     write_report(path, "A report", [section], settings={"seed": 3}, model={"space": "abc"})
     return path.read_text()
 
