@@ -8,9 +8,10 @@ import pytest
 
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, pack_bits, unit_rows
 from xdesc_jax.evaluate.homography import Comparison, Result, comparisons, evaluate, matches_of
-from xdesc_jax.evaluate.measures import Measures
+from xdesc_jax.evaluate.measures import RATIO, Measures
 from xdesc_jax.evaluate.scenes import PhotoPair, Scene, by_homography
-from xdesc_jax.store import ImageFeatures, StoreWriter
+from xdesc_jax.matching import match
+from xdesc_jax.store import FeatureStore, ImageFeatures, StoreWriter
 
 WIDTH, BITS = 24, 41
 REAL, TURNED, BINARY = (
@@ -183,6 +184,23 @@ def test_matches_to_draw_are_the_mutual_ones(tmp_path):
     (matched,) = matches_of(SCENES[0].pairs[0], stores, Rotation(), plan)
     assert matched.correct.all() and len(matched.correct) == 37
     np.testing.assert_array_equal(matched.database_xy - matched.query_xy, np.tile([40, 0], (37, 1)))
+
+
+@pytest.mark.parametrize("name", [REAL.name, BINARY.name])
+def test_matches_are_counted_as_the_matcher_finds_them(tmp_path, name):
+    noise = np.random.default_rng(2).normal(scale=0.25, size=(37, WIDTH))
+    photos = same_patches(shuffle_seed=3)
+    xy, rows, valid = photos["door/2.png"]
+    photos["door/2.png"] = (xy, unit_rows(rows + noise), valid)
+    stores = write_stores(tmp_path, photos)
+    (result,) = evaluate(SCENES, stores, plan=[Comparison("native", name, name)])
+    with FeatureStore(stores[name]) as store:
+        a, b = store.read("door/1.png").descriptors, store.read("door/2.png").descriptors
+    binary = SPECS[name].binary
+    found = result.pairs["door"]["door/2.png"]
+    assert found.matches == len(match(a, b, binary=binary).indices)
+    assert found.ratio_matches == len(match(a, b, binary=binary, ratio=RATIO).indices)
+    assert 0 < found.ratio_matches < found.matches
 
 
 def test_stores_of_different_keypoints_are_refused(tmp_path):

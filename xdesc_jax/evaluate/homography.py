@@ -184,14 +184,14 @@ def matches_of(
 
 
 def _measure(truth: GroundTruth, a: np.ndarray, b: np.ndarray, binary: bool) -> Measures:
-    nearest = matching.nearest2(a, b, binary=binary)
-    return measure(
-        truth,
-        nearest.index,
-        matching.metric_ratio(nearest.distance, nearest.second, binary),
-        matching.match(a, b, binary=binary).indices,
-        matching.match(a, b, binary=binary, ratio=RATIO).indices,
-    )
+    # One search each way serves the ranking and, as `matching.match` finds them, both sets of mutual matches.
+    forward, backward = matching.nearest2(a, b, binary=binary), matching.nearest2(b, a, binary=binary)
+    ratios, ratios_back = (matching.metric_ratio(n.distance, n.second, binary) for n in (forward, backward))
+    rows = np.flatnonzero(forward.index >= 0)
+    rows = rows[backward.index[forward.index[rows]] == rows]
+    mutual = np.stack([rows, forward.index[rows]], axis=1)
+    passed = (ratios[mutual[:, 0]] <= RATIO) & (ratios_back[mutual[:, 1]] <= RATIO)
+    return measure(truth, forward.index, ratios, mutual, mutual[passed])
 
 
 def _sides(comparison: Comparison, query: _Photo, database: _Photo) -> tuple[np.ndarray, np.ndarray, bool]:
