@@ -70,7 +70,7 @@ class Page(html.parser.HTMLParser):
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     pictures = [Picture(b"\x89PNG<not drawn>", "sift | <brief>", "3 of 4")]
-    section = Section("Warped & stereo", "Some <words>.", RESULTS, pictures)
+    section = Section("Warped & stereo", "Some <words>.", RESULTS, "a and b", pictures)
     path = tmp_path_factory.mktemp("page") / "report.html"
     write_report(path, "A report", [section], settings={"seed": 3}, model={"space": "abc"})
     return path.read_text()
@@ -103,7 +103,7 @@ def test_matrix_holds_native_figures_on_its_diagonal_and_none_where_not_compared
 
 def test_table_rows_hold_mode_label_and_every_column():
     rows = table_rows(RESULTS)
-    assert rows[2] == ["translated sift -> brief", "0.250", "0.056", "120.0", "110.0", "0.500", "1,300.0"]
+    assert rows[2] == ["sift -> brief", "0.250", "0.056", "120.0", "110.0", "0.500", "1,300.0"]
     assert all(len(row) == 1 + len(COLUMNS) for row in rows)
 
 

@@ -28,7 +28,7 @@ from xdesc_jax.evaluate.report import (
     table_rows,
     write_report,
 )
-from xdesc_jax.evaluate.scenes import Scene, find_scenes
+from xdesc_jax.evaluate.scenes import PhotoPair, Scene, find_scenes
 from xdesc_jax.files import already_done, config_hash, read_json, write_json
 from xdesc_jax.infer import Translator
 from xdesc_jax.store import FeatureStore
@@ -105,12 +105,13 @@ def homography(
     else:
         results = evaluate(found, stores, translator)
         as_json = {"hash": expected, "settings": settings, "results": [r.to_dict() for r in results]}
-        pictures = _pictures(Path(scenes), found, stores, translator, results)
+        pair = found[0].pairs[len(found[0].pairs) // 2]
+        pictures = _pictures(Path(scenes), pair, stores, translator, results)
         text = f"{settings['pairs']} pairs of {len(found)} scenes; the query is photo 1 of each scene."
         write_report(
             out / REPORT,
             "Matching under known homographies",
-            [Section("Scenes", text, results, pictures)],
+            [Section("Scenes", text, results, f"{pair.query} and {pair.database}", pictures)],
             settings=settings,
             model=model_card(translator) if translator else None,
         )
@@ -125,7 +126,9 @@ def print_table(results: Sequence[Result]) -> None:
     names, rows = matrix(results, "translated")
     cells = [[name, *("" if v is None else v for v in row)] for name, row in zip(names, rows, strict=True)]
     console.table("AP, query translated from row to column (diagonal: native)", ["", *names], cells)
-    console.table("All comparisons", ["query, database", *COLUMNS], table_rows(results))
+    console.table(
+        "All comparisons (->: translated, |: joint space)", ["query, database", *COLUMNS], table_rows(results)
+    )
 
 
 def given_stores(paths: Sequence[Path], descriptors: Sequence[str] = ()) -> dict[str, Path]:
@@ -165,15 +168,13 @@ def _spec_by_name(name: str) -> DescriptorSpec | None:
 
 def _pictures(
     root: Path,
-    scenes: Sequence[Scene],
+    pair: PhotoPair,
     stores: Mapping[str, Path],
     translator: Translates | None,
     results: Sequence[Result],
 ) -> list[Picture]:
-    """Matches of the middle pair of the first scene."""
     from xdesc_jax.features.images import read_gray
 
-    pair = scenes[0].pairs[len(scenes[0].pairs) // 2]
     photos = read_gray(root / pair.query), read_gray(root / pair.database)
     return matched_pictures(pair, photos, stores, translator, highlights(results))
 

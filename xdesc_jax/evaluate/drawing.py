@@ -20,8 +20,8 @@ from xdesc_jax.evaluate.homography import MatchedPair, Mode, Result
 from xdesc_jax.evaluate.measures import THRESHOLDS_PX
 
 CORRECT, WRONG = "#1fd36b", "#ff3b30"
-# Okabe and Ito's colours, which stay apart under colour blindness and on light and dark grounds.
-_PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8a8a8a")
+# After Okabe and Ito: they stay apart under colour blindness; blue and green lighter, for dark pages.
+_PALETTE = ("#2f86d0", "#e69f00", "#12a07a", "#cc79a7", "#56b4e9", "#d55e00", "#8a8a8a")
 _LINES: dict[Mode, dict[str, Any]] = {
     "native": {"linestyle": "-", "linewidth": 2.6},
     "translated": {"linestyle": "-", "linewidth": 1.4, "marker": "o", "markersize": 3},

@@ -63,11 +63,12 @@ class Picture:
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """One evaluation: a heading, some words about it, its results, and pictures."""
+    """One evaluation: a heading, some words about it, its results, and pictures of one pair's matches."""
 
     title: str
     text: str
     results: Sequence[Result]
+    pair: str = ""
     pictures: Sequence[Picture] = ()
 
 
@@ -115,8 +116,13 @@ def write_report(
 
 
 def table_rows(results: Iterable[Result]) -> list[list[Any]]:
-    """Rows for the console: mode and label, and the figures of `COLUMNS`."""
-    return [[f"{r.comparison.mode} {r.comparison.label}", *figures(r.mean).values()] for r in results]
+    """Rows for the console: label, and the figures of `COLUMNS`."""
+    return [[table_label(r.comparison), *figures(r.mean).values()] for r in results]
+
+
+def table_label(comparison: Comparison) -> str:
+    """For tables without a column for the mode; only naive and joint rows would look alike."""
+    return f"{comparison.label}{' (naive)' if comparison.mode == 'naive' else ''}"
 
 
 def figures(measures: Measures) -> dict[str, str]:
@@ -171,9 +177,8 @@ def matched_pictures(
         translator: for translated and joint comparisons.
         plan: the comparisons.
     """
-    names = f"{pair.query}, {pair.database}"
     return [
-        Picture(matches_picture(*photos, matched), f"{c.mode}: {c.label}", f"{counts(matched)} ({names})")
+        Picture(matches_picture(*photos, matched), f"{c.mode}: {_arrow(c.label)}", counts(matched))
         for c, matched in zip(plan, matches_of(pair, stores, translator, plan), strict=True)
     ]
 
@@ -202,7 +207,10 @@ def _section(section: Section) -> list[str]:
     parts += ["<h3>All comparisons</h3>", _list(results)]
     if len(results[0].pairs) > 1:
         parts += ["<details><summary>AP of every scene</summary>", _by_scene(results), "</details>"]
-    return [*parts, '<div class="pictures">', *(_figure(picture) for picture in section.pictures), "</div>"]
+    if section.pictures:
+        parts += [f"<h3>Mutual nearest neighbours of {escape(section.pair)}</h3>", '<div class="pictures">']
+        parts += [*(_figure(picture) for picture in section.pictures), "</div>"]
+    return parts
 
 
 def _matrix(results: Sequence[Result], mode: Mode) -> str:
@@ -229,7 +237,7 @@ def _list(results: Sequence[Result]) -> str:
     rows = []
     for result in results:
         mode = result.comparison.mode
-        label = escape(result.comparison.label.replace("->", "\u2192"))
+        label = escape(_arrow(result.comparison.label))
         cells = "".join(_number(text) for text in figures(result.mean).values())
         rows.append(f'<td>{label}</td><td class="text"><span class="mode {mode}">{mode}</span></td>{cells}')
     return _table(["query, database", "mode", *COLUMNS], rows)
@@ -239,7 +247,7 @@ def _by_scene(results: Sequence[Result]) -> str:
     scenes = list(results[0].pairs)
     rows = []
     for result in results:
-        label = escape(result.comparison.label.replace("->", "\u2192"))
+        label = escape(_arrow(result.comparison.label))
         cells = "".join(_number(f"{result.scenes[scene].ap:.3f}") for scene in scenes)
         rows.append(f'<td>{label}</td><td class="text">{result.comparison.mode}</td>{cells}')
     return _table(["query, database", "mode", *scenes], rows)
@@ -252,6 +260,10 @@ def _table(columns: Sequence[str], rows: Sequence[str]) -> str:
         f'<div class="scroll"><table class="list"><thead><tr>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
     )
+
+
+def _arrow(label: str) -> str:
+    return label.replace("->", "\u2192")
 
 
 def _number(text: str) -> str:
