@@ -10,7 +10,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from xdesc_jax.bundle import Bundle, ParitySample, space_id
+from xdesc_jax.bundle import Bundle, ParitySample, load, space_id
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, get_spec
 from xdesc_jax.deviation import RowStatistics
 
@@ -67,7 +67,7 @@ def rewrite(path, *, header=None, tensors=None, drop=()):
 
 
 def test_a_saved_bundle_loads_equal(bundle, tmp_path):
-    found = Bundle.load(bundle.save(tmp_path / "model.safetensors"))
+    found = load(bundle.save(tmp_path / "model.safetensors"))
     for field in ("kind", "specs", "embedding_width", "config", "provenance", "space_id"):
         assert getattr(found, field) == getattr(bundle, field)
     assert found.networks.keys() == bundle.networks.keys()
@@ -101,7 +101,7 @@ def test_the_space_id_is_the_encoders_alone(bundle):
 def test_a_pair_model_has_no_joint_space(tmp_path):
     specs = {n: DescriptorSpec(n, w) for n, w in (("a", 4), ("b", 3))}
     networks = {"pair/a/b": layers(np.random.default_rng(0), 4, 6, 3)}
-    found = Bundle.load(Bundle("pair", specs, 0, networks).save(tmp_path / "pair.safetensors"))
+    found = load(Bundle("pair", specs, 0, networks).save(tmp_path / "pair.safetensors"))
     assert found.space_id is None and found.embedding_spec is None
     assert found.networks.keys() == networks.keys()
 
@@ -109,14 +109,14 @@ def test_a_pair_model_has_no_joint_space(tmp_path):
 def test_float16_tensors_load_as_float32(bundle, tmp_path):
     path = bundle.save(tmp_path / "model.safetensors")
     rewrite(path, tensors={"encoder/bits/0/kernel": bundle.networks["encoder/bits"][0][0].astype(np.float16)})
-    kernel, _ = Bundle.load(path).networks["encoder/bits"][0]
+    kernel, _ = load(path).networks["encoder/bits"][0]
     assert kernel.dtype == np.float32
     np.testing.assert_allclose(kernel, bundle.networks["encoder/bits"][0][0], rtol=1e-3, atol=1e-6)
 
 
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="absent.safetensors"):
-        Bundle.load(tmp_path / "absent.safetensors")
+        load(tmp_path / "absent.safetensors")
 
 
 @pytest.mark.parametrize("keep", [0, 5, 96, -1])
@@ -124,7 +124,7 @@ def test_a_file_cut_short_is_refused_by_name(bundle, tmp_path, keep):
     path = bundle.save(tmp_path / "model.safetensors")
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(ValueError, match="model.safetensors: not a safetensors file, or cut short"):
-        Bundle.load(path)
+        load(path)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_file_cut_short_is_refused_by_name(bundle, tmp_path, keep):
 def test_a_header_that_does_not_fit_is_refused_by_name(bundle, tmp_path, header, message):
     path = rewrite(bundle.save(tmp_path / "model.safetensors"), header=header)
     with pytest.raises(ValueError, match=f"model.safetensors: .*{message}"):
-        Bundle.load(path)
+        load(path)
 
 
 def test_tensors_that_do_not_fit_are_refused_by_name(bundle, tmp_path):
@@ -161,13 +161,13 @@ def test_tensors_that_do_not_fit_are_refused_by_name(bundle, tmp_path):
     ]:
         path.write_bytes(whole)
         with pytest.raises(ValueError, match=f"model.safetensors: .*{message}"):
-            Bundle.load(rewrite(path, **change))
+            load(rewrite(path, **change))
 
 
 def test_a_foreign_safetensors_file_is_refused(tmp_path):
     save_file({"weight": np.zeros(3, np.float32)}, tmp_path / "other.safetensors")
     with pytest.raises(ValueError, match="other.safetensors: format is None"):
-        Bundle.load(tmp_path / "other.safetensors")
+        load(tmp_path / "other.safetensors")
 
 
 def test_a_failed_save_leaves_the_old_file(bundle, tmp_path):

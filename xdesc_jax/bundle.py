@@ -185,30 +185,30 @@ class Bundle:
         }
         return tensors | inputs
 
-    @classmethod
-    def load(cls, path: Path | str) -> Bundle:
-        """Reads a model file.
 
-        Raises:
-            FileNotFoundError: no such file.
-            ValueError: cut short, not a model file of this package, a newer version, or tensors that do not
-                fit its header.
-        """
-        path = Path(path)
-        if not path.is_file():
-            raise FileNotFoundError(f"{path}: no such model file")
-        try:
-            with safe_open(path, framework="numpy") as file:
-                header = file.metadata() or {}
-                _check_format(header)
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-            return _parse(header, tensors)
-        except SafetensorError as error:
-            raise ValueError(f"{path}: not a safetensors file, or cut short ({error})") from error
-        except (KeyError, TypeError, json.JSONDecodeError) as error:
-            raise ValueError(f"{path}: damaged model file ({type(error).__name__}: {error})") from error
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
+def load(path: Path | str) -> Bundle:
+    """Reads a model file.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: cut short, not a model file of this package, a newer version, or tensors that do not fit
+            its header.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such model file")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            header = file.metadata() or {}
+            _check_format(header)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+        return _parse(header, tensors)
+    except SafetensorError as error:
+        raise ValueError(f"{path}: not a safetensors file, or cut short ({error})") from error
+    except (KeyError, TypeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path}: damaged model file ({type(error).__name__}: {error})") from error
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 def space_id(networks: Mapping[str, Layers]) -> str:

@@ -8,8 +8,11 @@ signature is its command line, its docstring the help. Each is imported only whe
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import sys
+from collections.abc import Callable
+from typing import Any, get_type_hints
 
 # words -> (module:function, the extra it needs, one line of help)
 STAGES: dict[tuple[str, ...], tuple[str, str, str]] = {
@@ -62,7 +65,7 @@ def _run(words: tuple[str, ...], arguments: list[str]) -> int:
         else:
             import tyro
 
-            tyro.cli(stage, prog=prog, args=arguments, config=(tyro.conf.PositionalRequiredArgs,))
+            tyro.cli(_with_positionals(stage), prog=prog, args=arguments)
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("xdesc_jax"):
             raise
@@ -79,6 +82,21 @@ def _run(words: tuple[str, ...], arguments: list[str]) -> int:
         print("interrupted; finished work is kept", file=sys.stderr)
         return 130
     return 0
+
+
+def _with_positionals(stage: Callable[..., Any]) -> Callable[..., Any]:
+    """The stage, told to tyro as Python calls it: what stands before '*' without default is positional."""
+    import tyro
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return stage(*args, **kwargs)
+
+    signature, hints = inspect.signature(stage), get_type_hints(stage, include_extras=True)
+    for name, parameter in signature.parameters.items():
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD and parameter.default is parameter.empty:
+            hints[name] = tyro.conf.Positional[hints[name]]  # type: ignore
+    call.__signature__, call.__annotations__, call.__doc__ = signature, hints, stage.__doc__  # type: ignore
+    return call
 
 
 if __name__ == "__main__":

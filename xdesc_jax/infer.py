@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from xdesc_jax import bundle as model_file
 from xdesc_jax.bundle import Bundle, Layers
 from xdesc_jax.descriptors import EMBEDDING_PREFIX, DescriptorSpec, canonical, from_stored, stored, unit_rows
 from xdesc_jax.deviation import Deviation, RowStatistics
@@ -54,8 +55,8 @@ class Translator:
 
     @classmethod
     def load(cls, path: Path | str) -> Translator:
-        """Reads a model file; raises FileNotFoundError or ValueError as `Bundle.load`."""
-        return cls(Bundle.load(path), str(path))
+        """Reads a model file; raises FileNotFoundError or ValueError as `bundle.load`."""
+        return cls(model_file.load(path), str(path))
 
     def embed(self, x: np.ndarray, source: str, *, packed: bool = False) -> np.ndarray:
         """Maps descriptors into the joint space.
@@ -119,7 +120,7 @@ class Translator:
         """A translation of many blocks; use as a context manager (see `Stream`)."""
         networks = [self.bundle.networks[name] for name in self._route(source, target)]
         statistics = self.bundle.statistics.get(source)
-        return Stream(self._spec(source), self._spec(target), networks, statistics, packed, storage)
+        return Stream(self.spec(source), self.spec(target), networks, statistics, packed, storage)
 
     def self_check(self) -> float:
         """Largest deviation from the float32 flax results kept in the model.
@@ -144,7 +145,7 @@ class Translator:
             worst = max(worst, difference)
         return worst
 
-    def _spec(self, name: str) -> DescriptorSpec:
+    def spec(self, name: str) -> DescriptorSpec:
         """Spec of a descriptor or of the joint space; an unknown name raises ValueError with near ones."""
         if name == EMBEDDING or name.startswith(EMBEDDING_PREFIX):
             if self.embedding_spec is None:
@@ -159,18 +160,17 @@ class Translator:
         if name not in self.specs:
             near = difflib.get_close_matches(name, self.names, n=3, cutoff=0.4)
             hint = f"; did you mean {', '.join(near)}?" if near else ""
-            raise ValueError(
-                f"{self._where}: no descriptor {name!r}, it has {', '.join(self._described())}{hint}"
-            )
+            raise ValueError(f"{self._where}: no descriptor {name!r}, it has {self.describe()}{hint}")
         return self.specs[name]
 
-    def _described(self) -> list[str]:
+    def describe(self) -> str:
+        """The descriptors it has, with their widths, in one line."""
         units = {True: "bits", False: "values"}
-        return [f"{n} ({self.specs[n].width} {units[self.specs[n].binary]})" for n in self.names]
+        return ", ".join(f"{n} ({self.specs[n].width} {units[self.specs[n].binary]})" for n in self.names)
 
     def _route(self, source: str, target: str) -> list[str]:
         """Names of the networks that lead from source to target."""
-        start, end = self._spec(source), self._spec(target)
+        start, end = self.spec(source), self.spec(target)
         if start.is_embedding and end.is_embedding:
             raise ValueError(f"{self._where}: source and target are both the joint space {start.name!r}")
         if self.bundle.kind == "pair":
@@ -232,13 +232,16 @@ class Stream:
             found.append((DeviationWarning, text))
         return found
 
-    def __call__(self, x: np.ndarray, out: np.ndarray | None = None, where: str = "") -> np.ndarray:
+    def __call__(
+        self, x: np.ndarray, out: np.ndarray | None = None, where: str = "", first_row: int = 0
+    ) -> np.ndarray:
         """Translates rows.
 
         Args:
             x: [N, D] rows of the source; N may be 0. May be a memory-mapped file.
             out: [N, W] array to fill, of the dtype that the stream gives.
             where: file or image, for error messages.
+            first_row: what error messages call row 0.
 
         Returns:
             [N, W] rows of the target, `out` where given.
@@ -252,7 +255,9 @@ class Stream:
             out = np.empty((n, width), dtype)
         for start in range(0, max(n, 1), BLOCK_ROWS):
             block = x if n == 0 else x[start : start + BLOCK_ROWS]
-            rows = canonical(block, self.source, packed=self._packed, where=where, first_row=start)
+            rows = canonical(
+                block, self.source, packed=self._packed, where=where, first_row=first_row + start
+            )
             y = self._block(rows)
             out[start : start + len(rows)] = stored(y, self.target) if self._storage else y
         return out

@@ -1,0 +1,216 @@
+"""The stage `xdesc match` and its file format."""
+
+from __future__ import annotations
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+
+from xdesc_jax import cli
+from xdesc_jax.descriptors import DescriptorSpec, binary_spec, stored, unit_rows
+from xdesc_jax.match_file import MatchFile, MatchWriter
+from xdesc_jax.matching import match as match_rows
+from xdesc_jax.store import FeatureStore, ImageFeatures, StoreWriter
+
+PLAIN = DescriptorSpec("plain", 16)
+BITS = binary_spec("bits", 21)
+PHOTOS = {"a/1.jpg": 9, "b 2.jpg": 7, "é.png": 0, "c.jpg": 1}
+
+
+def write_store(path, spec=PLAIN, photos=PHOTOS, seed=0):
+    """Noisy copies of the same rows in every photo; row 2 is not valid."""
+    rng = np.random.default_rng(0)
+    base = rng.random((20, 21)) < 0.5 if spec.binary else rng.normal(size=(20, spec.width))
+    rng = np.random.default_rng(seed)
+    with StoreWriter(path, spec) as writer:
+        for name, n in photos.items():
+            if spec.binary:
+                rows = base[:n] ^ (rng.random((n, 21)) < 0.05)
+            else:
+                rows = unit_rows(base[:n] + 0.1 * rng.normal(size=(n, spec.width)))
+            writer.write(
+                name,
+                ImageFeatures(np.zeros((n, 2), np.float32), stored(rows, spec), np.arange(n) != 2, (64, 48)),
+            )
+    return path
+
+
+def write_pairs(path, *pairs, separator=" "):
+    path.write_text("".join(f"{separator.join(pair)}\n" for pair in pairs), encoding="utf-8")
+    return path
+
+
+def run(*arguments):
+    return cli.main(["match", *map(str, arguments)])
+
+
+@pytest.mark.parametrize("spec", [PLAIN, BITS], ids=["real", "binary"])
+def test_matches_lie_in_hlocs_layout(tmp_path, spec):
+    features = write_store(tmp_path / "features.h5", spec)
+    assert run(features, tmp_path / "matches.h5", "--pairs", "exhaustive") == 0
+    with FeatureStore(features) as store:
+        x, y = (store.read(n).descriptors for n in ("a/1.jpg", "b 2.jpg"))
+    expected = match_rows(x, y, binary=spec.binary, ratio=0.9)
+    assert len(expected.indices) >= 3
+    with h5py.File(tmp_path / "matches.h5") as file:
+        matches0, scores = (np.array(file["a-1.jpg"]["b 2.jpg"][k]) for k in ("matches0", "matching_scores0"))
+        assert len(file["a-1.jpg"]) + len(file["b 2.jpg"]) + len(file["c.jpg"]) == 6
+    assert matches0.shape == scores.shape == (9,) and matches0.dtype == np.int32
+    i = np.flatnonzero(matches0 >= 0)
+    assert np.stack([i, matches0[i]], axis=1).tolist() == expected.indices.tolist()
+    assert matches0[2] == -1 and (matches0[matches0 < 0] == -1).all()
+    np.testing.assert_allclose(scores[i], expected.scores, atol=1e-6)
+
+
+def test_matches_are_read_in_either_order(tmp_path):
+    with MatchWriter(tmp_path / "m.h5") as writer:
+        writer.write("a/1", "b", 5, np.array([[1, 3], [4, 0]], np.int32), np.array([0.5, 0.75], np.float32))
+    with MatchFile(tmp_path / "m.h5") as file:
+        assert file.pairs() == [("a/1", "b")]
+        assert file.read("a/1", "b")[0].tolist() == [[1, 3], [4, 0]]
+        indices, scores = file.read("b", "a/1")
+        assert indices.tolist() == [[3, 1], [0, 4]] and scores.tolist() == [0.5, 0.75]
+        with pytest.raises(KeyError, match="m.h5: no matches of 'b' and 'c'"):
+            file.read("b", "c")
+
+
+def test_a_pair_is_not_written_twice(tmp_path):
+    none = (np.zeros((0, 2), np.int32), np.zeros(0, np.float32))
+    with pytest.raises(ValueError, match="written twice"):
+        with MatchWriter(tmp_path / "m.h5") as writer:
+            writer.write("a", "b", 3, *none)
+            writer.write("b", "a", 3, *none)
+    assert not (tmp_path / "m.h5").exists()
+
+
+def test_a_match_file_cut_short_or_newer_is_refused(tmp_path):
+    path = tmp_path / "m.h5"
+    with MatchWriter(path):
+        pass
+    with h5py.File(path, "r+") as file:
+        file.attrs["version"] = 2
+    with pytest.raises(ValueError, match="m.h5: format version 2"):
+        MatchFile(path)
+    path.write_bytes(path.read_bytes()[:96])
+    with pytest.raises(ValueError, match="m.h5: not a readable HDF5 file, or cut short"):
+        MatchFile(path)
+
+
+def test_reversed_repeated_and_self_pairs_are_dropped_and_counted(tmp_path):
+    features = write_store(tmp_path / "features.h5")
+    pairs = write_pairs(
+        tmp_path / "pairs.txt", ("c.jpg", "a/1.jpg"), ("a/1.jpg", "c.jpg"), ("c.jpg", "a/1.jpg"),
+        ("c.jpg", "c.jpg"), ("é.png", "c.jpg"),
+    )  # fmt: skip
+    assert run(features, tmp_path / "m.h5", "--pairs", pairs) == 0
+    with MatchFile(tmp_path / "m.h5") as file:
+        assert file.pairs() == [("a/1.jpg", "c.jpg"), ("c.jpg", "é.png")]
+    summary = json.loads((tmp_path / "m.h5.json").read_text())
+    assert [summary[k] for k in ("pairs_given", "self_pairs", "duplicates", "pairs_matched")] == [5, 1, 2, 2]
+    assert summary["pairs_without_matches"] == 1
+
+
+@pytest.mark.parametrize("separator", [" ", "\t"])
+def test_names_with_blanks_are_told_apart(tmp_path, separator):
+    features = write_store(tmp_path / "features.h5")
+    pairs = write_pairs(
+        tmp_path / "pairs.txt", ("b 2.jpg", "a/1.jpg"), ("c.jpg", "b 2.jpg"), separator=separator
+    )
+    assert run(features, tmp_path / "m.h5", "--pairs", pairs) == 0
+    with MatchFile(tmp_path / "m.h5") as file:
+        assert sorted(file.pairs()) == [("a/1.jpg", "b 2.jpg"), ("b 2.jpg", "c.jpg")]
+
+
+def test_a_line_without_two_names_is_refused_with_its_number(tmp_path, capsys):
+    features = write_store(tmp_path / "features.h5")
+    pairs = write_pairs(tmp_path / "pairs.txt", ("c.jpg", "a/1.jpg"), ("c.jpg",))
+    assert run(features, tmp_path / "m.h5", "--pairs", pairs) == 2
+    assert "pairs.txt:2: expected two photo names" in capsys.readouterr().err
+
+
+def test_missing_names_are_listed_before_any_work(tmp_path, capsys):
+    features = write_store(tmp_path / "features.h5")
+    pairs = write_pairs(
+        tmp_path / "pairs.txt", ("c.jpg", "a/1.jpg"), *((f"A/{i}.jpg", "c.jpg") for i in range(7))
+    )
+    assert run(features, tmp_path / "m.h5", "--pairs", pairs) == 2
+    error = capsys.readouterr().err
+    assert "features.h5 lacks 7 of the photos to match" in error
+    assert "A/4.jpg" in error and "A/5.jpg" not in error and "a/1.jpg" in error
+    assert not (tmp_path / "m.h5").exists()
+
+
+def test_two_files_match_first_names_to_second(tmp_path):
+    query = write_store(tmp_path / "query.h5", photos={"z.jpg": 8}, seed=1)
+    database = write_store(tmp_path / "database.h5")
+    pairs = write_pairs(tmp_path / "pairs.txt", ("z.jpg", "a/1.jpg"))
+    assert run(query, tmp_path / "m.h5", "--pairs", pairs, "--other", database) == 0
+    with MatchFile(tmp_path / "m.h5") as file:
+        assert file.pairs() == [("z.jpg", "a/1.jpg")]
+        assert file.read("z.jpg", "a/1.jpg")[0].tolist() == [[i, i] for i in range(8) if i != 2]
+    assert run(query, tmp_path / "all.h5", "--pairs", "exhaustive", "--other", database) == 0
+    with MatchFile(tmp_path / "all.h5") as file:
+        assert len(file.pairs()) == 4
+
+
+def test_embeddings_of_two_spaces_are_refused(tmp_path, capsys):
+    a = write_store(tmp_path / "a.h5", DescriptorSpec("embedding:0123456789ab", 16))
+    b = write_store(tmp_path / "b.h5", DescriptorSpec("embedding:ba9876543210", 16))
+    assert run(a, tmp_path / "m.h5", "--pairs", "exhaustive", "--other", b) == 2
+    error = capsys.readouterr().err
+    assert (
+        "'embedding:0123456789ab'" in error and "'embedding:ba9876543210'" in error and "joint space" in error
+    )
+
+
+def test_photos_whose_names_collide_in_the_file_are_refused(tmp_path, capsys):
+    features = write_store(tmp_path / "features.h5", photos={"a/b.jpg": 3, "a-b.jpg": 3, "c.jpg": 3})
+    assert run(features, tmp_path / "m.h5", "--pairs", "exhaustive") == 2
+    error = capsys.readouterr().err
+    assert "'a/b.jpg'" in error and "'a-b.jpg'" in error
+
+
+def test_a_file_that_does_not_say_its_descriptor_matches_when_told(tmp_path, capsys, rng):
+    with h5py.File(tmp_path / "hloc.h5", "w") as file:
+        for name in ("x.jpg", "y.jpg"):
+            file[f"{name}/keypoints"] = np.zeros((3, 2), np.float16)
+            file[f"{name}/descriptors"] = unit_rows(rng.normal(size=(3, 128))).T
+    assert run(tmp_path / "hloc.h5", tmp_path / "m.h5", "--pairs", "exhaustive") == 2
+    assert "does not say which descriptor it holds" in capsys.readouterr().err
+    assert (
+        run(tmp_path / "hloc.h5", tmp_path / "m.h5", "--pairs", "exhaustive", "--descriptor", "hardnet") == 0
+    )
+
+
+def test_rows_that_are_not_finite_never_match_and_are_counted(tmp_path):
+    features = write_store(tmp_path / "features.h5", photos={"a.jpg": 5, "b.jpg": 5})
+    with h5py.File(features, "r+") as file:
+        file["a.jpg/descriptors"][3, 0] = np.nan
+    assert run(features, tmp_path / "m.h5", "--pairs", "exhaustive") == 0
+    with MatchFile(tmp_path / "m.h5") as file:
+        assert file.read("a.jpg", "b.jpg")[0].tolist() == [[1, 1], [3, 3], [4, 4]]
+    assert json.loads((tmp_path / "m.h5.json").read_text())["rows_never_matched"] == 3
+
+
+def test_finished_work_is_skipped_and_other_work_refused(tmp_path, capsys):
+    features, out = write_store(tmp_path / "features.h5"), tmp_path / "m.h5"
+    assert run(features, out, "--pairs", "exhaustive") == 0
+    before = out.stat().st_mtime_ns
+    assert run(features, out, "--pairs", "exhaustive") == 0
+    assert "up to date" in capsys.readouterr().out
+    assert run(features, out, "--pairs", "exhaustive", "--ratio", "0.8") == 2
+    assert "made with another configuration" in capsys.readouterr().err
+    assert out.stat().st_mtime_ns == before
+    assert run(features, out, "--pairs", "exhaustive", "--ratio", "0.8", "--overwrite") == 0
+
+
+def test_the_ratio_test_can_be_left_out(tmp_path):
+    features = write_store(tmp_path / "features.h5")
+    assert run(features, tmp_path / "m.h5", "--pairs", "exhaustive", "--ratio", "None") == 0
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
