@@ -7,7 +7,6 @@ calls extraction, and only where no features are given.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,9 @@ import numpy as np
 
 from xdesc_jax import console
 from xdesc_jax.descriptors import DescriptorSpec, get_spec
-from xdesc_jax.evaluate.homography import Result, Translates, evaluate
+from xdesc_jax.evaluate.homography import Result, evaluate
 from xdesc_jax.evaluate.report import (
     COLUMNS,
-    Picture,
     Section,
     highlights,
     matched_pictures,
@@ -28,8 +26,8 @@ from xdesc_jax.evaluate.report import (
     table_rows,
     write_report,
 )
-from xdesc_jax.evaluate.scenes import PhotoPair, Scene, find_scenes
-from xdesc_jax.files import already_done, config_hash, read_json, write_json
+from xdesc_jax.evaluate.scenes import Scene, find_scenes
+from xdesc_jax.files import already_done, config_hash, content_hash, read_json, write_json
 from xdesc_jax.infer import Translator
 from xdesc_jax.store import FeatureStore
 
@@ -40,7 +38,7 @@ _PROBE_PX = np.array([[0, 0], [640, 0], [640, 480], [0, 480]], np.float64)
 def homography(
     scenes: Path,
     *,
-    out: Path = Path("evaluation"),
+    out: Path,
     features: tuple[Path, ...] = (),
     model: Path | None = None,
     descriptors: tuple[str, ...] = (),
@@ -90,35 +88,52 @@ def homography(
             weights=weights, processes=processes, overwrite=overwrite, strict=True,
         )  # fmt: skip
         stores = given_stores([out / "features"], names)
-    hashes = {name: _file_hash(path) for name, path in stores.items()}
-    settings: dict[str, Any] = {
+    hashes = {name: content_hash(path) for name, path in stores.items()}
+    model_hash = content_hash(model) if model else None
+    settings = {
         "scenes": f"{scenes} ({', '.join(scene.name for scene in found)})",
         "pairs": sum(len(scene.pairs) for scene in found),
         "features": {name: f"{path} (sha256 {hashes[name]})" for name, path in stores.items()},
-        "model": f"{model} (sha256 {_file_hash(model)})" if model else None,
+        "model": f"{model} (sha256 {model_hash})" if model else None,
     }
     console.settings(f"xdesc evaluate homography -> {out}", settings)
-    expected = config_hash([_scene_config(found), hashes, _file_hash(model) if model else None])
+    expected = config_hash([_scene_config(found), hashes, model_hash])
     path = out / RESULTS
     if already_done(path, read_json(path)["hash"] if path.exists() else None, expected, overwrite):
         results = [Result.from_dict(value) for value in read_json(path)["results"]]
     else:
         results = evaluate(found, stores, translator)
-        as_json = {"hash": expected, "settings": settings, "results": [r.to_dict() for r in results]}
-        pair = found[0].pairs[len(found[0].pairs) // 2]
-        pictures = _pictures(Path(scenes), pair, stores, translator, results)
-        text = f"{settings['pairs']} pairs of {len(found)} scenes; the query is photo 1 of each scene."
-        write_report(
-            out / REPORT,
-            "Matching under known homographies",
-            [Section("Scenes", text, results, f"{pair.query} and {pair.database}", pictures)],
-            settings=settings,
-            model=model_card(translator) if translator else None,
-        )
-        write_json(path, as_json)
+        _write_report(out / REPORT, scenes, found, stores, translator, results, settings)
+        as_json = [result.to_dict() for result in results]
+        write_json(path, {"hash": expected, "settings": settings, "results": as_json})
     print_table(results)
     console.out.print(f"figures: {path}\nreport: {out / REPORT}", markup=False)
     return results
+
+
+def _write_report(
+    path: Path,
+    root: Path,
+    scenes: Sequence[Scene],
+    stores: Mapping[str, Path],
+    translator: Translator | None,
+    results: Sequence[Result],
+    settings: Mapping[str, Any],
+) -> None:
+    """The report, with the matches of the middle pair of the first scene drawn."""
+    from xdesc_jax.features.images import read_gray
+
+    pair = scenes[0].pairs[len(scenes[0].pairs) // 2]
+    photos = read_gray(root / pair.query), read_gray(root / pair.database)
+    pictures = matched_pictures(pair, photos, stores, translator, highlights(results))
+    text = f"{settings['pairs']} pairs of {len(scenes)} scenes; the query is photo 1 of each scene."
+    write_report(
+        path,
+        "Matching under known homographies",
+        [Section("Scenes", text, results, f"{pair.query} and {pair.database}", pictures)],
+        settings=settings,
+        model=model_card(translator) if translator else None,
+    )
 
 
 def print_table(results: Sequence[Result]) -> None:
@@ -164,24 +179,6 @@ def _spec_by_name(name: str) -> DescriptorSpec | None:
         return get_spec(name)
     except ValueError:
         return None
-
-
-def _pictures(
-    root: Path,
-    pair: PhotoPair,
-    stores: Mapping[str, Path],
-    translator: Translates | None,
-    results: Sequence[Result],
-) -> list[Picture]:
-    from xdesc_jax.features.images import read_gray
-
-    photos = read_gray(root / pair.query), read_gray(root / pair.database)
-    return matched_pictures(pair, photos, stores, translator, highlights(results))
-
-
-def _file_hash(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:12]
 
 
 def _scene_config(scenes: Sequence[Scene]) -> list[Any]:
