@@ -64,17 +64,17 @@ bfloat16_matmul.defvjp(
 
 
 class Linear(nn.Module):
-    """x [B, N] -> x @ kernel + bias, [B, M]."""
+    """x [B, N] -> x @ kernel (+ bias), [B, M]."""
 
     width: int
     matmul: str = "float32"
+    bias: bool = True
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        kernel = self.param("kernel", nn.initializers.lecun_normal(), (x.shape[-1], self.width))
-        bias = self.param("bias", nn.initializers.zeros, (self.width,))
+        kernel = self.param("kernel", nn.initializers.lecun_uniform(), (x.shape[-1], self.width))
         product = bfloat16_matmul(x, kernel) if self.matmul == "bfloat16" else x @ kernel
-        return product + bias
+        return product + self.param("bias", nn.initializers.zeros, (self.width,)) if self.bias else product
 
 
 class SyncBatchNorm(nn.Module):
@@ -115,7 +115,11 @@ def masked_moments(x: jax.Array, mask: jax.Array | None, axis_name: str | None) 
 
 
 class MLP(nn.Module):
-    """Linear -> batch norm -> ReLU for each hidden width, then a plain Linear (paper section 4.4)."""
+    """Linear -> batch norm -> ReLU for each hidden width, then a plain Linear (paper section 4.4).
+
+    Batch norm takes any bias before it out again, so the hidden layers have none: its gradient would be
+    rounding noise, which Adam turns into full steps.
+    """
 
     hidden: tuple[int, ...]
     width: int
@@ -125,7 +129,7 @@ class MLP(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array, mask: jax.Array | None = None, train: bool = False) -> jax.Array:
         for i, hidden in enumerate(self.hidden):
-            x = Linear(hidden, self.matmul, name=f"linear{i}")(x)
+            x = Linear(hidden, self.matmul, bias=False, name=f"linear{i}")(x)
             x = SyncBatchNorm(self.axis_name, name=f"norm{i}")(x, mask, train)
             x = nn.relu(x)
         return Linear(self.width, self.matmul, name=f"linear{len(self.hidden)}")(x)
@@ -141,9 +145,7 @@ class Networks(NamedTuple):
     input_widths: dict[str, int]
 
 
-def build_networks(
-    specs: Mapping[str, DescriptorSpec], config: ModelConfig, axis_name: str | None = None
-) -> Networks:
+def build_networks(specs: Mapping[str, DescriptorSpec], config: ModelConfig, axis_name: str | None = None) -> Networks:
     """The modules for these descriptors.
 
     Args:
@@ -194,7 +196,9 @@ def init_variables(networks: Networks, key: jax.Array) -> Variables:
     variables: Variables = {"params": {}, "batch_stats": {}}
     for i, (name, module) in enumerate(networks.modules.items()):
         # Initialisation outside the mapped step: nothing to synchronise.
-        fresh = module.clone(axis_name=None).init(jax.random.fold_in(key, i), jnp.zeros((1, networks.input_widths[name])))
+        fresh = module.clone(axis_name=None).init(
+            jax.random.fold_in(key, i), jnp.zeros((1, networks.input_widths[name]))
+        )
         variables["params"][name] = fresh["params"]
         variables["batch_stats"][name] = fresh.get("batch_stats", {})
     return variables

@@ -125,6 +125,7 @@ class Source(abc.ABC):
                 if not due:
                     return
             at = 0
+            del columns, order  # before the next window is read
         for _ in range(due if self.remainder == "pad" else 0):
             yield self._join(parts)
             parts = []
@@ -207,14 +208,17 @@ class ShardedSource(Source):
         pieces = self._read_shards([shard for window in windows[first:] for shard in window])
         for index in range(first, len(windows)):
             count = sum(self._order.shard_rows[shard] for shard in windows[index])
-            columns = {name: np.empty((count, *c.shape), c.dtype) for name, c in self._columns.items()}
-            end = 0
-            while end < count:
-                piece = next(pieces)
-                start, end = end, end + len(next(iter(piece.values())))
-                for name, target in columns.items():
-                    target[start:end] = piece[name]
-            yield columns, self._order.rows(epoch, index, count)
+            yield self._fill_window(pieces, count), self._order.rows(epoch, index, count)
+
+    def _fill_window(self, pieces: Iterator[Columns], count: int) -> Columns:
+        columns = {name: np.empty((count, *c.shape), c.dtype) for name, c in self._columns.items()}
+        end = 0
+        while end < count:
+            piece = next(pieces)
+            start, end = end, end + len(next(iter(piece.values())))
+            for name, target in columns.items():
+                target[start:end] = piece[name]
+        return columns
 
     @abc.abstractmethod
     def _read_shards(self, shards: list[int]) -> Iterator[Columns]:

@@ -7,6 +7,7 @@ An own descriptor takes a few lines and then works by name in every stage:
 
     import jax.numpy as jnp
     from xdesc_jax.descriptors import DescriptorSpec, register
+    from xdesc_jax.features.describe import describe_patches
 
     def pooled(patches):  # float32 [B, 32, 32] in 0..1 -> float32 [B, 64], unit rows
         rows = patches.reshape(-1, 8, 4, 8, 4).mean(axis=(2, 4)).reshape(-1, 64)
@@ -24,7 +25,6 @@ then calls it outside jit. Only a training step that computes descriptors itself
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -32,10 +32,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xdesc_jax.descriptors import Entry, canonical, get_entry, stored
+from xdesc_jax.descriptors import Entry, canonical, get_entry, resolve, stored
 
 BATCH = 256  # patches computed at once; fixed, so that each descriptor compiles once for photos of any size
 PATCH_SHAPE = (32, 32)
+OFFICIAL = ("hardnet", "sosnet", "tfeat")  # names that promise their authors' published weights
 # What jax raises where a function asks a traced value for its numbers.
 _NEEDS_VALUES = (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError)
 
@@ -128,8 +129,9 @@ def _prepared(name: str, weights: Path | str | None) -> tuple[Callable, bool]:
 @functools.lru_cache(maxsize=32)
 def _prepare(entry: Entry, weights: Path | None, version: tuple[int, int] | None) -> tuple[Callable, bool]:
     # `version` is in the key alone, so that a changed weight file is read again.
-    params = () if weights is None else (_resolve(entry.load)(weights),)
-    function = jax.tree_util.Partial(_resolve(entry.describe), *params)
+    assert entry.describe is not None
+    params = (resolve(entry.load)(weights),) if weights is not None and entry.load is not None else ()
+    function = jax.tree_util.Partial(resolve(entry.describe), *params)
     try:
         jax.eval_shape(function, jax.ShapeDtypeStruct((BATCH, *PATCH_SHAPE), jnp.float32))
     except _NEEDS_VALUES:
@@ -137,29 +139,14 @@ def _prepare(entry: Entry, weights: Path | None, version: tuple[int, int] | None
     return function, True
 
 
-def _resolve(function: Callable | str | None) -> Callable:
-    """A callable itself, or the one that 'module:name' names, imported now."""
-    if isinstance(function, str):
-        module, name = function.split(":")
-        return getattr(importlib.import_module(module), name)
-    assert function is not None
-    return function
-
-
 def _check_from_patches(entry: Entry) -> None:
     name = entry.spec.name
     if entry.source == "photo":
-        raise ValueError(
-            f"descriptor {name!r} is computed from the photo and its keypoints, not from patches"
-        )
+        raise ValueError(f"descriptor {name!r} is computed from the photo and keypoints, not from patches")
     if entry.source == "detector":
-        raise ValueError(
-            f"descriptor {name!r} comes with the detector's keypoints and cannot be computed from patches"
-        )
+        raise ValueError(f"descriptor {name!r} comes with the detector's keypoints, not from patches")
     if entry.describe is None:
-        raise ValueError(
-            f"descriptor {name!r} is registered without a function; its rows can only come from files"
-        )
+        raise ValueError(f"descriptor {name!r} is registered without a function; its rows come from files")
 
 
 def _check_weights(entry: Entry, weights: Path | str | None) -> None:
@@ -167,15 +154,6 @@ def _check_weights(entry: Entry, weights: Path | str | None) -> None:
     if not entry.weighted and weights is not None:
         raise ValueError(f"descriptor {name!r} has no weights, but {weights} was given")
     if entry.weighted and weights is None:
-        official = (
-            f"{name!r} means its authors' published weights, which are"
-            if name in _OFFICIAL
-            else "its weights are"
-        )
-        raise ValueError(
-            f"descriptor {name!r}: {official} not part of this package; give --weights {name}=FILE"
-        )
-
-
-# Learned descriptors whose name promises the published Liberty weights.
-_OFFICIAL = ("hardnet", "sosnet", "tfeat")
+        official = "means the official weights, which are not part of this package"
+        needs = official if name in OFFICIAL else "has weights"
+        raise ValueError(f"descriptor {name!r} {needs}; give their file with --weights {name}=FILE")

@@ -13,25 +13,25 @@ import jax.numpy as jnp
 
 @dataclasses.dataclass(frozen=True)
 class JitterSettings:
-    """Ranges of the random changes; 0 switches one off. Each patch draws its own, uniformly in +- the range.
+    """How much patches change: standard deviations of normal draws, one for each patch; 0 is no change.
 
     Attributes:
-        rotation_deg: rotation about the patch centre, degrees.
-        scale: relative change of scale; 0.1 draws factors of 1/1.1 to 1.1, uniform in their logarithm.
+        rotation_deg: rotation about the patch's middle, degrees.
+        scale: natural logarithm of the scale factor.
         shift_px: shift along x and along y, px.
-        contrast: relative change of contrast about the patch mean, as `scale`.
+        contrast: natural logarithm of the contrast factor, about the patch's mean.
         brightness: added gray value, where 1 is white.
-        gamma: relative change of the exponent of gray values, as `scale`.
-        noise: standard deviation of normal noise per pixel, where 1 is white.
+        gamma: natural logarithm of the exponent of gray values.
+        noise: added to each pixel, where 1 is white.
     """
 
-    rotation_deg: float = 8.0
-    scale: float = 0.1
-    shift_px: float = 1.0
-    contrast: float = 0.2
-    brightness: float = 0.1
-    gamma: float = 0.2
-    noise: float = 0.01
+    rotation_deg: float = 0.0
+    scale: float = 0.0
+    shift_px: float = 0.0
+    contrast: float = 0.0
+    brightness: float = 0.0
+    gamma: float = 0.0
+    noise: float = 0.0
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -40,34 +40,29 @@ class JitterSettings:
                 raise ValueError(f"jitter {field.name} is {value}, expected 0 or more")
 
 
-NO_JITTER = JitterSettings(*[0.0] * len(dataclasses.fields(JitterSettings)))
-
-
 def jitter(key: jax.Array, patches: jax.Array, settings: JitterSettings) -> jax.Array:
     """Applies random rotation, scale and shift, then gamma, contrast, brightness and noise.
 
     Args:
         key: random key; the same key changes patches in the same way.
         patches: float32 [B, 32, 32] in 0..1.
-        settings: ranges, static under jit.
+        settings: standard deviations.
 
     Returns:
         float32 [B, 32, 32] in 0..1; pixels from outside a patch repeat its border.
     """
-    count = len(patches)
-    keys = jax.random.split(key, 7)
+    return _jitter(key, patches, **dataclasses.asdict(settings))
 
-    def symmetric(i: int, reach: float, *shape: int) -> jax.Array:
-        return jax.random.uniform(keys[i], (count, *shape), minval=-reach, maxval=reach)
 
-    def factor(i: int, change: float) -> jax.Array:
-        return (1 + change) ** symmetric(i, 1)
-
-    angle = jnp.deg2rad(symmetric(0, settings.rotation_deg))
-    patches = warp(patches, angle, factor(1, settings.scale), symmetric(2, settings.shift_px, 2))
-    light = (factor(3, settings.gamma), factor(4, settings.contrast), symmetric(5, settings.brightness))
-    patches = relight(patches, *light)
-    return jnp.clip(patches + settings.noise * jax.random.normal(keys[6], patches.shape), 0, 1)
+# Settings are traced values, so that any of them run the same program.
+@jax.jit
+def _jitter(key, patches, *, rotation_deg, scale, shift_px, contrast, brightness, gamma, noise):
+    changes_key, noise_key = jax.random.split(key)
+    draws = jax.random.normal(changes_key, (7, len(patches)))
+    angle = jnp.deg2rad(rotation_deg) * draws[0]
+    patches = warp(patches, angle, jnp.exp(scale * draws[1]), shift_px * draws[2:4].T)
+    patches = relight(patches, jnp.exp(gamma * draws[4]), jnp.exp(contrast * draws[5]), brightness * draws[6])
+    return jnp.clip(patches + noise * jax.random.normal(noise_key, patches.shape), 0, 1)
 
 
 def warp(patches: jax.Array, angle: jax.Array, scale: jax.Array, shift: jax.Array) -> jax.Array:

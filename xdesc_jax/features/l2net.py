@@ -7,6 +7,7 @@ bias, each followed by a batch normalisation without scale and offset; ReLU behi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -16,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from xdesc_jax.features.weights import read_arrays, select
+from xdesc_jax.models import BN_EPSILON, BN_MOMENTUM, masked_moments
 
 WIDTH = 128
-BN_EPSILON = 1e-5
 HIGHEST = jax.lax.Precision.HIGHEST
 
 
@@ -56,7 +57,7 @@ class L2Net(NamedTuple):
 
     Attributes:
         kernels: seven float32 [size, size, inputs, outputs]; what the gradient trains.
-        statistics: the running statistics of the seven batch normalisations, the variance unbiased.
+        statistics: the running statistics of the seven batch normalisations.
     """
 
     kernels: tuple[jax.Array, ...]
@@ -66,14 +67,13 @@ class L2Net(NamedTuple):
 # --- The network -----------------------------------------------------------------------------------------
 
 
-def init(key: jax.Array, gain: float = 0.6) -> L2Net:
-    """Random parameters: orthogonal kernels times `gain`, running mean 0 and variance 1."""
-    orthogonal = jax.nn.initializers.orthogonal(gain)
-    keys = jax.random.split(key, len(LAYERS))
-    kernels = tuple(
-        orthogonal(k, (n.size, n.size, n.inputs, n.outputs)) for k, n in zip(keys, LAYERS, strict=True)
-    )
-    return L2Net(kernels, tuple(Statistics(jnp.zeros(n.outputs), jnp.ones(n.outputs)) for n in LAYERS))
+def init(key: jax.Array) -> L2Net:
+    """Random parameters: normal kernels of variance 2 / inputs of a unit, running mean 0 and variance 1."""
+    shapes = [(n.size, n.size, n.inputs, n.outputs) for n in LAYERS]
+    ends = np.cumsum([math.prod(s) for s in shapes])
+    draws = jnp.split(jax.random.normal(key, (ends[-1],)), ends[:-1])
+    scaled = (d.reshape(s) * math.sqrt(2 / math.prod(s[:3])) for d, s in zip(draws, shapes, strict=True))
+    return L2Net(tuple(scaled), tuple(Statistics(jnp.zeros(n.outputs), jnp.ones(n.outputs)) for n in LAYERS))
 
 
 def apply(net: L2Net, patches: jax.Array) -> jax.Array:
@@ -96,6 +96,7 @@ def apply_train(
     patches: jax.Array,
     key: jax.Array,
     *,
+    mask: jax.Array | None = None,
     dropout: float = 0.1,
     axis_name: str | None = None,
 ) -> tuple[jax.Array, tuple[Statistics, ...]]:
@@ -105,6 +106,7 @@ def apply_train(
         kernels: seven kernels, as in `L2Net`.
         patches: float32 [B, 32, 32] (this device's share of the batch), normalised.
         key: for dropout; each device needs its own.
+        mask: bool [B], False where a patch is padding and must not count.
         dropout: share of values dropped.
         axis_name: mapped axis over which the batch is spread; statistics are those of the whole batch.
 
@@ -114,18 +116,17 @@ def apply_train(
     seen: list[Statistics] = []
 
     def normalise(x: jax.Array, layer: int) -> jax.Array:
-        batch, unbiased = _batch_statistics(x, axis_name)
-        seen.append(unbiased)
-        return _standardise(x, batch)
+        places = x.shape[1] * x.shape[2]
+        rows_mask = None if mask is None else jnp.repeat(mask, places)
+        seen.append(Statistics(*masked_moments(x.reshape(-1, x.shape[-1]), rows_mask, axis_name)))
+        return _standardise(x, seen[layer])
 
     return _forward(kernels, patches, normalise, lambda x: _drop(x, key, dropout)), tuple(seen)
 
 
-def update(
-    running: Sequence[Statistics], batch: Sequence[Statistics], momentum: float = 0.9
-) -> tuple[Statistics, ...]:
-    """Running statistics after a training step: momentum * running + (1 - momentum) * batch."""
-    return jax.tree.map(lambda old, new: momentum * old + (1 - momentum) * new, tuple(running), tuple(batch))
+def update(running: Sequence[Statistics], batch: Sequence[Statistics]) -> tuple[Statistics, ...]:
+    """Running statistics after a training step: 0.9 * running + 0.1 * batch."""
+    return jax.tree.map(lambda a, b: BN_MOMENTUM * a + (1 - BN_MOMENTUM) * b, tuple(running), tuple(batch))
 
 
 def _forward(
@@ -158,22 +159,6 @@ def convolve(x: jax.Array, kernel: jax.Array, stride: int = 1, padding: int = 0)
 def _standardise(x: jax.Array, statistics: Statistics) -> jax.Array:
     mean, variance = (jnp.expand_dims(s, (0, 1, 2)) for s in statistics)
     return (x - mean) * jax.lax.rsqrt(variance + BN_EPSILON)
-
-
-def _batch_statistics(x: jax.Array, axis_name: str | None) -> tuple[Statistics, Statistics]:
-    """Mean and variance per channel of [B, H, W, C] over all devices; biased (to normalise) and unbiased.
-
-    The sum of squares is taken about the common mean: E[x^2] - E[x]^2 would cancel in float32.
-    """
-
-    def total(values: jax.Array) -> jax.Array:
-        summed = jnp.sum(values, axis=(0, 1, 2))
-        return summed if axis_name is None else jax.lax.psum(summed, axis_name)
-
-    count = x.size // x.shape[-1] * (1 if axis_name is None else jax.lax.axis_size(axis_name))
-    mean = total(x) / count
-    squares = total((x - jnp.expand_dims(mean, (0, 1, 2))) ** 2)
-    return Statistics(mean, squares / count), Statistics(mean, squares / max(count - 1, 1))
 
 
 def _drop(x: jax.Array, key: jax.Array, rate: float) -> jax.Array:
@@ -215,14 +200,21 @@ def describe_sosnet(net: L2Net, patches: jax.Array) -> jax.Array:
 
 def normalize_hardnet(patches: jax.Array) -> jax.Array:
     """(x - mean) / (std + 1e-6) of each patch of [B, 32, 32], std with N - 1."""
-    mean = patches.mean(axis=(1, 2), keepdims=True)
-    return (patches - mean) / (patches.std(axis=(1, 2), keepdims=True, ddof=1) + 1e-6)
+    deviations = _deviations(patches)
+    variance = jnp.sum(deviations**2, axis=(1, 2), keepdims=True) / (patches[0].size - 1)
+    return deviations / (jnp.sqrt(variance) + 1e-6)
 
 
 def normalize_instance(patches: jax.Array) -> jax.Array:
-    """(x - mean) / sqrt(variance + 1e-5) of each patch of [B, 32, 32], as SOSNet and TFeat; variance with N."""
-    mean = patches.mean(axis=(1, 2), keepdims=True)
-    return (patches - mean) / jnp.sqrt(patches.var(axis=(1, 2), keepdims=True) + 1e-5)
+    """(x - mean) / sqrt(variance + 1e-5) of each patch of [B, 32, 32], as SOSNet and TFeat."""
+    deviations = _deviations(patches)
+    return deviations / jnp.sqrt(jnp.mean(deviations**2, axis=(1, 2), keepdims=True) + 1e-5)
+
+
+def _deviations(patches: jax.Array) -> jax.Array:
+    # Taking a pixel off first makes a flat patch exactly zero; the rounding of its mean over 1e-6 is not.
+    relative = patches - patches[:, :1, :1]
+    return relative - relative.mean(axis=(1, 2), keepdims=True)
 
 
 def unit_hardnet(rows: jax.Array) -> jax.Array:

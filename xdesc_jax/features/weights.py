@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -88,9 +89,10 @@ def _listed(names: list[str]) -> str:
 
 def _read_npz(path: Path) -> dict[str, np.ndarray]:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return dict(file)
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        # Opened here because np.load leaves a broken file open.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return dict(arrays)
+    except (ValueError, TypeError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{path}: not a readable .npz file, or cut short ({error})") from error
 
 
@@ -111,9 +113,13 @@ def _read_torch(path: Path) -> dict[str, np.ndarray]:
         ) from error
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, OSError, EOFError, ValueError) as error:
-        raise ValueError(f"{path}: not a readable file of PyTorch weights ({error})") from error
+    except pickle.UnpicklingError as error:
+        # torch's own text advises to switch the protection off.
+        raise ValueError(f"{path}: holds Python objects besides arrays, which are not loaded") from error
+    except (RuntimeError, OSError, EOFError, ValueError) as error:
+        raise ValueError(f"{path}: not a readable PyTorch file, or cut short ({error})") from error
     content = content.get("state_dict", content) if isinstance(content, dict) else content
     if not isinstance(content, dict) or not all(hasattr(v, "numpy") for v in content.values()):
         raise ValueError(f"{path}: holds no dictionary of arrays, bare or under 'state_dict'")
-    return {name: tensor.detach().numpy() for name, tensor in content.items()}
+    # numpy has no bfloat16, hence float().
+    return {k: (t.float() if t.is_floating_point() else t).detach().numpy() for k, t in content.items()}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,7 @@ class Checkpoints:
         """The latest (or best) good checkpoint as numpy arrays; damaged ones are passed over with a warning.
 
         Args:
-            like: a state of the same architecture.
+            like: a state of the same architecture, or its shapes.
             which: 'latest' or 'best'.
 
         Returns:
@@ -131,7 +132,7 @@ class Checkpoints:
 
     def _restore_step(self, like: TrainState, step: int) -> tuple[TrainState, Position]:
         # The arrays' own shapes as numpy: what was saved on other devices must load on these.
-        target = jax.tree.map(lambda x: np.zeros(np.shape(x), x.dtype), _tree(like))
+        target = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), _tree(like))
         items = ocp.args.Composite(state=ocp.args.StandardRestore(target), meta=ocp.args.JsonRestore())
         found = self._manager.restore(step, args=items)
         meta = found["meta"]
@@ -214,7 +215,7 @@ def load_model(run: Path | str, which: str = "best") -> TrainedModel:
     specs = {name: DescriptorSpec.from_dict(fields) for name, fields in settings["specs"].items()}
     networks = models.build_networks(specs, config.model)
     checkpoints = Checkpoints(run, settings["hash"], read_only=True)
-    found = checkpoints.restore(create_state(networks, jax.random.key(0)), which)
+    found = checkpoints.restore(jax.eval_shape(partial(create_state, networks), jax.random.key(0)), which)
     if found is None:
         raise ValueError(f"{run}: has no checkpoint yet")
     state, position = found
@@ -253,6 +254,7 @@ def _layers(state: TrainState, key: str, scales: dict[str, float]) -> list[dict[
         layer = dict(params[f"linear{i}"])
         if i < count - 1:
             layer |= params[f"norm{i}"] | stats[f"norm{i}"]
+            layer["bias"] = np.zeros(layer["kernel"].shape[1])  # none before a batch norm
         layers.append({k: np.array(v, np.float32) for k, v in layer.items()})
     role, source, *target = key.split("/")
     if role in ("encoder", "pair"):

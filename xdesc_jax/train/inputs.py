@@ -120,9 +120,7 @@ def jitter_settings(config: JitterConfig) -> JitterSettings:
     )  # fmt: skip
 
 
-def collect_rows(
-    batches: Iterable[Mapping[str, np.ndarray]], inputs_of: InputsOf, rows: int
-) -> dict[str, np.ndarray]:
+def collect_rows(batches: Iterable[Mapping[str, np.ndarray]], inputs_of: InputsOf, rows: int) -> dict[str, np.ndarray]:
     """Canonical rows of the first batches, padding left out, at most `rows` of them, [n, D] each."""
     parts: list[dict[str, np.ndarray]] = []
     found = 0

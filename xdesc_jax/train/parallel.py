@@ -1,7 +1,7 @@
 """Devices: the one module that says pmap and Mesh.
 
 In: a step function of (state, batch, key, hyper) with an `axis_name`. Out: the same over all local devices,
-with the state replicated and the batch split; and the placing of batches ahead of their step.
+with the state replicated and the batch split; and the placing of states and batches.
 """
 
 from __future__ import annotations
@@ -19,9 +19,16 @@ AXIS = "data"
 
 def pmapped_step(step: Callable, devices: list[Any]) -> Callable:
     """`step(..., axis_name=AXIS)` over the devices; state, key and hyper have no device axis."""
-    return jax.pmap(
-        partial(step, axis_name=AXIS), AXIS, in_axes=(None, 0, None, None), out_axes=None, devices=devices
-    )
+    return jax.pmap(partial(step, axis_name=AXIS), AXIS, in_axes=(None, 0, None, None), out_axes=None, devices=devices)
+
+
+def replicate(state: Any, devices: list[Any]) -> Any:
+    """A state on all devices, as the mapped step returns it: placed otherwise, the second step compiles anew."""
+    return jax.device_put(state, NamedSharding(_mesh(devices), PartitionSpec()))
+
+
+def _mesh(devices: list[Any]) -> Mesh:
+    return Mesh(np.asarray(devices), (AXIS,))
 
 
 def split_batch(batch: Mapping[str, np.ndarray], devices: list[Any]) -> dict[str, jax.Array]:
@@ -30,7 +37,7 @@ def split_batch(batch: Mapping[str, np.ndarray], devices: list[Any]) -> dict[str
     Raises:
         ValueError: the device count does not divide the batch.
     """
-    sharding = NamedSharding(Mesh(np.asarray(devices), (AXIS,)), PartitionSpec(AXIS))
+    sharding = NamedSharding(_mesh(devices), PartitionSpec(AXIS))
     count = len(devices)
 
     def place(x: np.ndarray) -> jax.Array:

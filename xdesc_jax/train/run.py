@@ -35,9 +35,7 @@ from xdesc_jax.train.warmstart import start_from_bundle
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
 
-def train(
-    config: TrainConfig, data: Path, workdir: Path, *, init: Path | None = None, overwrite: bool = False
-) -> Path:
+def train(config: TrainConfig, data: Path, workdir: Path, *, init: Path | None = None, overwrite: bool = False) -> Path:
     """Trains a translator, or goes on with a run that was stopped.
 
     Args:
@@ -79,6 +77,7 @@ def train(
     )
     checkpoints = Checkpoints(run, run_hash)
     state, start = _begin(checkpoints, networks, config, bundle, rows, statistics)
+    state = parallel.replicate(state, devices)
     total = config.epochs * training.batches_per_epoch
     step = partial(
         train_step,
@@ -102,13 +101,16 @@ def train(
     return run
 
 
-def _prepare(
-    run: Path, config: TrainConfig, info: RecordInfo, specs: dict[str, Any], bundle: Bundle | None
-) -> str:
+def _prepare(run: Path, config: TrainConfig, info: RecordInfo, specs: dict[str, Any], bundle: Bundle | None) -> str:
     """Writes the run's settings, or compares them with what is there; returns their hash."""
     settings = {
         "config": dataclasses.asdict(config),
-        "data": {"path": str(info.path), "hash": info.config_hash, "rows": info.counts, "config": info.config},
+        "data": {
+            "path": str(info.path),
+            "hash": info.config_hash,
+            "rows": info.counts,
+            "config": info.config,
+        },
         "specs": {name: spec.to_dict() for name, spec in specs.items()},
         "init": bundle.space_id if bundle else None,
     }
@@ -123,7 +125,9 @@ def _prepare(
     elif (found := read_json(path))["hash"] != settings["hash"]:
         changed = differences(found["config"], settings["config"])
         changed += differences({"data": found["data"]["hash"], "init": found["init"]}, {"data": info.config_hash, "init": settings["init"]})  # fmt: skip
-        raise ValueError(f"{run}: was started with other settings ({'; '.join(changed)}); pass --overwrite or another folder")
+        raise ValueError(
+            f"{run}: was started with other settings ({'; '.join(changed)}); pass --overwrite or another folder"
+        )
     return settings["hash"]
 
 
@@ -154,11 +158,12 @@ def _begin(
     statistics: Statistics,
 ) -> tuple[TrainState, Position]:
     """The state to start from: the latest good checkpoint, the model given with --init, or fresh weights."""
-    state = create_state(networks, jax.random.fold_in(jax.random.key(config.seed), 0))
+    key = jax.random.fold_in(jax.random.key(config.seed), 0)
+    state = jax.jit(partial(create_state, networks))(key)
     found = checkpoints.restore(state)
     if found is not None:
         console.out.print(f"going on from step {found[1].step} (epoch {found[1].epoch}, batch {found[1].batch})")
-        return jax.tree.map(jnp.asarray, found[0]), found[1]
+        return found
     if bundle is not None:
         plain = build_networks(networks.specs, config.model)
         state = start_from_bundle(state, plain, bundle, rows, statistics.scale)
@@ -171,10 +176,7 @@ def _summary(run: Path) -> None:
     console.table(
         f"validation after epoch {figures['epoch']}",
         ("pair", "translation error", "bit accuracy", "rank-1"),
-        [
-            (p, figures["translation_error"][p], figures["bit_accuracy"].get(p, "-"), figures["rank1"][p])
-            for p in pairs
-        ]
+        [(p, figures["translation_error"][p], figures["bit_accuracy"].get(p, "-"), figures["rank1"][p]) for p in pairs]
         + [(f"joint {p}", "-", "-", v) for p, v in figures["joint_rank1"].items()],
     )
     console.out.print(f"run directory: {run}; export it with: xdesc export {run} model.safetensors")

@@ -76,15 +76,16 @@ def canonical_rows(x: jax.Array, spec: DescriptorSpec, scale: float) -> jax.Arra
     return models.unit(x) if spec.normalized else x / scale
 
 
-def read_inputs(
-    batch: Batch, specs: Mapping[str, DescriptorSpec], scales: Mapping[str, float]
-) -> dict[str, jax.Array]:
+def read_inputs(batch: Batch, specs: Mapping[str, DescriptorSpec], scales: Mapping[str, float]) -> dict[str, jax.Array]:
     """Descriptor columns of a batch, in the form the networks take."""
     return {name: canonical_rows(batch[name], spec, scales[name]) for name, spec in specs.items()}
 
 
 def describe_inputs(
-    patches: jax.Array, specs: Mapping[str, DescriptorSpec], scales: Mapping[str, float], describers: Describers
+    patches: jax.Array,
+    specs: Mapping[str, DescriptorSpec],
+    scales: Mapping[str, float],
+    describers: Describers,
 ) -> dict[str, jax.Array]:
     """Descriptors of patches [B, 32, 32] in 0..1, computed on the device, in the form the networks take."""
     described = {name: describers[name](patches).astype(jnp.float32) for name in specs}

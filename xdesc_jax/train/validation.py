@@ -62,9 +62,7 @@ def validator(networks: Networks) -> Callable[[Variables, Mapping[str, jax.Array
                     continue
                 pair, binary = f"{source}->{target}", networks.specs[target].binary
                 predicted, wanted = translate(variables, rows[source], source, target), rows[target]
-                result["translation_error"][pair] = float(
-                    jnp.mean(losses.translation_error(predicted, wanted, binary))
-                )
+                result["translation_error"][pair] = float(jnp.mean(losses.translation_error(predicted, wanted, binary)))
                 if binary:
                     predicted = (predicted > 0).astype(jnp.float32)  # logit 0 is probability 0.5
                     result["bit_accuracy"][pair] = float(jnp.mean(predicted == wanted))

@@ -21,7 +21,11 @@ from xdesc_jax.train.step import TrainState
 
 
 def start_from_bundle(
-    state: TrainState, networks: Networks, bundle: Bundle, rows: Mapping[str, jax.Array], scales: Mapping[str, float]
+    state: TrainState,
+    networks: Networks,
+    bundle: Bundle,
+    rows: Mapping[str, jax.Array],
+    scales: Mapping[str, float],
 ) -> TrainState:
     """A fresh state with the weights of `bundle` for every network that it holds.
 
@@ -70,9 +74,7 @@ def _check(name: str, bundle: Bundle, networks: Networks, state: TrainState) -> 
         raise ValueError(f"--init: {name} has layers {found}, the configuration wants {expected}")
 
 
-def _scaled(
-    layers: Any, name: str, scales: Mapping[str, float]
-) -> list[tuple[np.ndarray, np.ndarray]]:
+def _scaled(layers: Any, name: str, scales: Mapping[str, float]) -> list[tuple[np.ndarray, np.ndarray]]:
     """Layers for rows divided by the run's scales."""
     role, source, *target = name.split("/")
     layers = [(np.asarray(k), np.asarray(b)) for k, b in layers]
@@ -89,11 +91,13 @@ def _unfold(layers: list[tuple[np.ndarray, np.ndarray]], x: jax.Array) -> tuple[
     params: dict[str, Any] = {}
     stats: dict[str, Any] = {}
     for i, (kernel, bias) in enumerate(layers):
-        params[f"linear{i}"] = {"kernel": jnp.asarray(kernel), "bias": jnp.asarray(bias)}
-        if i < len(layers) - 1:
-            x = x @ kernel + bias
-            mean, var = models.masked_moments(x, None, None)
-            params[f"norm{i}"] = {"scale": jnp.sqrt(var + BN_EPSILON), "offset": mean}
-            stats[f"norm{i}"] = {"mean": mean, "var": var}
-            x = jax.nn.relu(x)
+        params[f"linear{i}"] = {"kernel": jnp.asarray(kernel)}
+        if i == len(layers) - 1:
+            params[f"linear{i}"]["bias"] = jnp.asarray(bias)
+            break
+        x = x @ kernel
+        mean, var = models.masked_moments(x, None, None)
+        params[f"norm{i}"] = {"scale": jnp.sqrt(var + BN_EPSILON), "offset": mean + bias}
+        stats[f"norm{i}"] = {"mean": mean, "var": var}
+        x = jax.nn.relu(x + bias)
     return params, stats

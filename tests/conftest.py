@@ -1,0 +1,22 @@
+"""Four virtual CPU devices for every test, and where the shared photos and references are."""
+
+import os
+from pathlib import Path
+
+# Tests compile hundreds of small functions and run each once or twice: spend little on optimising them.
+os.environ["XLA_FLAGS"] = (
+    os.environ.get("XLA_FLAGS", "")
+    + " --xla_force_host_platform_device_count=4"
+    + " --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+)
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of reference arrays and photos; tests that need it skip where it is absent."""
+    folder = Path(os.environ.get("XDESC_SHARED", Path(__file__).parents[2] / "shared"))
+    if not folder.is_dir():
+        pytest.skip(f"reference data not found at {folder} (XDESC_SHARED)")
+    return folder

@@ -1,0 +1,145 @@
+"""Losses against a plain numpy loop, and on the inputs that break careless ones."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from xdesc_jax import losses
+from xdesc_jax.losses import Rows
+
+
+def unit(x):
+    return (x / np.linalg.norm(x, axis=-1, keepdims=True)).astype(np.float32)
+
+
+def make_rows(rng, count=3, size=7, width=5, **changes):
+    rows = {
+        "embeddings": unit(rng.normal(size=(count, size, width))),
+        "ids": np.arange(count * size).reshape(count, size).astype(np.uint32),
+        "mask": np.ones(size, bool),
+        "points": np.arange(size, dtype=np.int32),
+    }
+    return Rows(**{k: jnp.asarray(v) for k, v in (rows | changes).items()})
+
+
+def loop_matching(rows, pairs, margin, distance):
+    """Directed pairs (i, j), one anchor and one candidate at a time."""
+    z, ids, mask, points = (np.asarray(x) for x in rows)
+    total, count = 0.0, 0
+    for i, j in pairs:
+        for p in range(len(mask)):
+            candidates = [
+                q
+                for q in range(len(mask))
+                if mask[q] and ids[i, p] != ids[i, q] and ids[j, p] != ids[j, q] and points[p] != points[q]
+            ]
+            if not mask[p] or not candidates:
+                continue
+
+            def length(v):
+                return np.sum(v**2) if distance == "squared" else np.sqrt(np.sum(v**2))
+
+            negative = min(length(z[i, p] - z[j, q]) for q in candidates)
+            total += max(margin + length(z[i, p] - z[j, p]) - negative, 0)
+            count += 1
+    return total, count
+
+
+ORDERED = [(i, j) for i in range(3) for j in range(3)]
+
+
+@pytest.mark.parametrize("distance", ["euclidean", "squared"])
+def test_matching_loss_equals_the_loop_over_all_ordered_pairs(distance):
+    rows = make_rows(np.random.default_rng(0))
+    found = losses.matching_loss(rows, jnp.asarray(losses.all_pairs(3)), 1.0, distance)
+    np.testing.assert_allclose(found, loop_matching(rows, ORDERED, 1.0, distance), rtol=1e-5)
+
+
+def test_directed_pairs_count_one_way():
+    rows = make_rows(np.random.default_rng(1))
+    pairs = [(0, 2), (1, 0), (2, 1)]
+    found = losses.matching_loss(rows, jnp.asarray(pairs), 0.7, "euclidean", symmetric=False)
+    np.testing.assert_allclose(found, loop_matching(rows, pairs, 0.7, "euclidean"), rtol=1e-5)
+
+
+def test_padding_is_neither_anchor_nor_negative():
+    rng = np.random.default_rng(2)
+    rows = make_rows(rng, mask=np.array([True] * 5 + [False] * 2))
+    found = losses.matching_loss(rows, jnp.asarray(losses.all_pairs(3)), 1.0, "euclidean")
+    np.testing.assert_allclose(found, loop_matching(rows, ORDERED, 1.0, "euclidean"), rtol=1e-5)
+    zeros = rows.embeddings.at[:, 5:].set(0.0)
+    again = losses.matching_loss(rows._replace(embeddings=zeros), jnp.asarray(losses.all_pairs(3)), 1.0, "euclidean")
+    np.testing.assert_array_equal(found, again)
+
+
+def test_duplicates_of_the_positive_are_no_negatives():
+    rng = np.random.default_rng(3)
+    rows = make_rows(rng)
+    embeddings = rows.embeddings.at[:, 4].set(rows.embeddings[:, 1])
+    ids = rows.ids.at[:, 4].set(rows.ids[:, 1])
+    by_code = rows._replace(embeddings=embeddings, ids=ids)
+    by_point = rows._replace(embeddings=embeddings, points=rows.points.at[4].set(1))
+    for case in (by_code, by_point):
+        found = losses.matching_loss(case, jnp.asarray(losses.all_pairs(3)), 1.0, "euclidean")
+        np.testing.assert_allclose(found, loop_matching(case, ORDERED, 1.0, "euclidean"), rtol=1e-5)
+
+
+def test_batch_of_equal_rows_gives_zero_loss_and_finite_gradients():
+    row = unit(np.ones((3, 1, 5)))
+    rows = make_rows(np.random.default_rng(4), embeddings=np.repeat(row, 7, axis=1), ids=np.zeros((3, 7), np.uint32))
+
+    def loss(z):
+        return losses.matching_loss(
+            rows._replace(embeddings=z), jnp.asarray(losses.all_pairs(3)), 1.0, "euclidean"
+        ).total
+
+    value, gradient = jax.value_and_grad(loss)(rows.embeddings)
+    assert value == 0
+    assert np.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("distance", ["euclidean", "squared"])
+def test_gradient_flows_to_anchor_positive_and_chosen_negative(distance):
+    rows = make_rows(np.random.default_rng(5), count=2, size=6)
+    pairs = jnp.asarray(losses.all_pairs(2))
+
+    def loss(z):
+        return losses.matching_loss(rows._replace(embeddings=z), pairs, 1.0, distance).total
+
+    gradient = np.asarray(jax.grad(loss)(rows.embeddings))
+    step, direction = 1e-3, np.random.default_rng(6).normal(size=gradient.shape).astype(np.float32)
+    slope = (loss(rows.embeddings + step * direction) - loss(rows.embeddings - step * direction)) / (2 * step)
+    assert slope == pytest.approx(float(np.sum(gradient * direction)), rel=2e-2)
+
+
+def test_translation_error_of_real_and_binary_targets():
+    prediction = jnp.array([[3.0, 4.0], [0.0, 0.0]])
+    np.testing.assert_allclose(losses.translation_error(prediction, jnp.zeros((2, 2)), False), [5, 0])
+    logits = jnp.array([[0.0, 100.0], [-100.0, 100.0]])
+    bits = jnp.array([[1.0, 1.0], [0.0, 0.0]])
+    np.testing.assert_allclose(losses.translation_error(logits, bits, True), [np.log(2) / 2, 50], rtol=1e-6)
+
+
+def test_perfect_translation_has_finite_gradient():
+    target = jnp.ones((3, 4))
+    gradient = jax.grad(lambda p: jnp.sum(losses.translation_error(p, target, False)))(target)
+    np.testing.assert_array_equal(gradient, 0)
+
+
+def test_row_ids_are_equal_for_equal_rows_alone():
+    x = np.random.default_rng(7).normal(size=(50, 9)).astype(np.float32)
+    x[20] = x[3]
+    x[21] = x[3][::-1]
+    x[30], x[31] = 0.0, -0.0
+    ids = np.asarray(losses.row_ids(jnp.asarray(x)))
+    assert ids[20] == ids[3] and ids[30] == ids[31]
+    assert len(np.unique(ids)) == 48
+
+
+def test_first_maximum_is_argmax():
+    x = jnp.asarray(np.random.default_rng(8).integers(0, 4, (6, 9)).astype(np.float32))
+    for axis in (0, 1):
+        value, index = losses.first_maximum(x, axis)
+        np.testing.assert_array_equal(value, x.max(axis))
+        np.testing.assert_array_equal(index, x.argmax(axis))

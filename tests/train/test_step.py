@@ -1,0 +1,196 @@
+"""The training step: the loss it minimises, and the same on any number of devices."""
+
+import functools
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from xdesc_jax import models
+from xdesc_jax.config import ModelConfig, OptimizerConfig
+from xdesc_jax.descriptors import DescriptorSpec, binary_spec, stored, unit_rows
+from xdesc_jax.train import parallel
+from xdesc_jax.train.step import (
+    Hyper,
+    canonical_rows,
+    create_state,
+    learning_rate_factor,
+    read_inputs,
+    train_step,
+)
+
+SPECS = {
+    "bits": binary_spec("bits", 11, hidden=(9, 6)),
+    "plain": DescriptorSpec("plain", 5, normalized=False, hidden=(7,)),
+    "unit": DescriptorSpec("unit", 8, hidden=(7, 10), output="relu"),
+}
+SCALES = {"bits": 1.0, "plain": 3.0, "unit": 1.0}
+HYPER = Hyper(1e-2, 0.1, 1.0)
+
+
+def make_batch(size=24, padding=0, seed=0):
+    rng = np.random.default_rng(seed)
+    rows = {
+        "bits": stored(rng.random((size, 11)) > 0.5, SPECS["bits"]),
+        "plain": 3 * rng.normal(size=(size, 5)).astype(np.float32),
+        "unit": unit_rows(rng.random((size, 8))),
+    }
+    for x in rows.values():
+        x[size - padding :] = 0
+    return rows | {"mask": np.arange(size) < size - padding}
+
+
+def make_step(axis_name, **settings):
+    config = ModelConfig(embedding_width=6, kind=settings.pop("kind", "encoder_decoder"))
+    networks = models.build_networks(SPECS, config, axis_name)
+    step = partial(train_step, networks=networks, inputs_of=lambda b, key: read_inputs(b, SPECS, SCALES), **settings)
+    return networks, step
+
+
+@functools.cache
+def mapped_step(count, settings):
+    networks, step = make_step(parallel.AXIS, **dict(settings))
+    return networks, parallel.pmapped_step(step, jax.local_devices()[:count])
+
+
+def run_devices(count, batch, **settings):
+    """State and metrics after one step on `count` devices."""
+    networks, mapped = mapped_step(count, tuple(settings.items()))
+    devices = jax.local_devices()[:count]
+    state = parallel.replicate(fresh(networks), devices)
+    return jax.device_get(mapped(state, parallel.split_batch(batch, devices), jax.random.key(1), HYPER))
+
+
+@functools.cache
+def plain_step():
+    networks, step = make_step(None)
+    return networks, jax.jit(step)
+
+
+def fresh(networks):
+    return jax.jit(partial(create_state, networks))(jax.random.key(0))
+
+
+def close(a, b, tolerance=5e-6):
+    """Equal to rounding, relative to the length of all leaves together."""
+    x, y = (np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)]) for tree in (a, b))
+    assert np.linalg.norm(x - y) <= tolerance * np.linalg.norm(x)
+
+
+# padding 7 of 24 rows: of four devices one has no row, and one has five of six.
+CASES = [
+    ({"variant": "quadratic"}, 0),
+    ({"variant": "quadratic", "distance": "squared"}, 7),
+    ({"variant": "autoencoder"}, 7),
+    ({"variant": "linear"}, 7),
+    ({"kind": "pair"}, 7),
+]
+
+
+@pytest.mark.parametrize(("settings", "padding"), CASES, ids=str)
+def test_four_devices_equal_one(settings, padding):
+    """Losses, gradients (as Adam's first moments after one step) and running statistics."""
+    batch = make_batch(24, padding)
+    one, metrics_one = run_devices(1, batch, **settings)
+    four, metrics_four = run_devices(4, batch, **settings)
+    close(metrics_one, metrics_four)
+    close(one.opt_state.mu, four.opt_state.mu)
+    close(one.batch_stats, four.batch_stats)
+
+
+def test_the_mapped_step_equals_the_plain_one():
+    batch = make_batch()
+    networks, step = plain_step()
+    plain, _ = step(fresh(networks), batch, jax.random.key(1), HYPER)
+    mapped, _ = run_devices(1, batch, variant="quadratic")
+    close(plain.opt_state.mu, mapped.opt_state.mu)
+    close(plain.batch_stats, mapped.batch_stats)
+
+
+def test_padding_changes_nothing():
+    padded, short = make_batch(24, padding=8), make_batch(24, padding=8)
+    short = {name: x[:16] for name, x in short.items()}
+    (with_padding, metrics), (without, metrics_without) = (
+        run_devices(1, padded, variant="quadratic"),
+        run_devices(1, short, variant="quadratic"),
+    )
+    close(metrics, metrics_without)
+    close(with_padding.opt_state.mu, without.opt_state.mu)
+
+
+def test_quadratic_translation_loss_is_the_mean_over_all_pairs():
+    """Against the definition: encoders and decoders with batch statistics written out in numpy."""
+    batch = make_batch()
+    networks, step = plain_step()
+    state = fresh(networks)
+    _, metrics = step(state, batch, jax.random.key(1), HYPER)
+    inputs = {k: np.asarray(v) for k, v in read_inputs(batch, SPECS, SCALES).items()}
+
+    def network(name, x):
+        params, i = state.params[name], 0
+        while f"norm{i}" in params:
+            x = x @ params[f"linear{i}"]["kernel"]
+            x = np.maximum((x - x.mean(0)) / np.sqrt(x.var(0) + 1e-5), 0)
+            i += 1
+        return x @ params[f"linear{i}"]["kernel"] + params[f"linear{i}"]["bias"]
+
+    z = [unit_rows(network(f"encoder/{n}", inputs[n])) for n in SPECS]
+    errors = []
+    for name, spec in SPECS.items():
+        raw = network(f"decoder/{name}", np.concatenate(z)).reshape(3, 24, -1)
+        if spec.output == "relu":
+            raw = np.maximum(raw, 0)
+        if spec.normalized:
+            raw = unit_rows(raw.reshape(-1, spec.width)).reshape(raw.shape)
+        if spec.binary:
+            p = 1 / (1 + np.exp(-raw))
+            bce = -(inputs[name] * np.log(p) + (1 - inputs[name]) * np.log(1 - p))
+            errors.append(bce.mean(-1))
+        else:
+            errors.append(np.linalg.norm(raw - inputs[name], axis=-1))
+    assert float(metrics["translation"].mean()) == pytest.approx(np.mean(errors), rel=1e-4)
+    loss = metrics["translation"].mean() + HYPER.alpha * metrics["matching"].mean()
+    assert float(metrics["loss"].total) == pytest.approx(float(loss), rel=1e-6)
+
+
+def test_the_step_learns():
+    networks, step = plain_step()
+    state, history = fresh(networks), []
+    for _ in range(200):
+        state, metrics = step(state, make_batch(), jax.random.key(1), HYPER)
+        history.append(float(metrics["loss"].total))
+    assert history[-1] < 0.6 * history[0]
+
+
+def test_linear_permutation_changes_with_the_step_and_not_with_the_call():
+    networks, mapped = mapped_step(1, (("variant", "linear"),))
+    batch, losses = parallel.split_batch(make_batch(), jax.local_devices()[:1]), []
+    for number in (0, 1, 2, 3, 0):
+        state = fresh(networks).replace(step=jnp.int32(number))
+        _, metrics = mapped(parallel.replicate(state, jax.local_devices()[:1]), batch, jax.random.key(1), HYPER)
+        losses.append(float(metrics["loss"].total))
+    assert losses[0] == losses[4]
+    assert len(set(losses)) > 1
+
+
+def test_stored_forms_become_canonical_rows():
+    bits = np.random.default_rng(0).random((4, 11)) > 0.5
+    np.testing.assert_array_equal(canonical_rows(stored(bits, SPECS["bits"]), SPECS["bits"], 1.0), bits)
+    quantised = DescriptorSpec("q", 3, storage_dtype="uint8", storage_scale=512.0)
+    rows = canonical_rows(np.array([[3, 0, 4], [0, 0, 0]], np.uint8), quantised, 1.0)
+    np.testing.assert_allclose(rows, [[0.6, 0, 0.8], [0, 0, 0]], rtol=1e-6)
+    np.testing.assert_allclose(canonical_rows(np.array([[6.0, 3.0]]), SPECS["plain"], 3.0), [[2, 1]])
+
+
+def test_schedules():
+    cosine = OptimizerConfig(schedule="cosine", warmup_steps=4)
+    factors = [float(learning_rate_factor(jnp.int32(s), cosine, 12)) for s in (0, 3, 4, 8, 12)]
+    np.testing.assert_allclose(factors, [0.25, 1, 1, 0.5, 0], atol=1e-6)
+    assert float(learning_rate_factor(jnp.int32(9), OptimizerConfig(), 10)) == 1
+
+
+def test_a_batch_that_does_not_divide_is_refused():
+    with pytest.raises(ValueError, match="10 rows does not divide over 4 devices"):
+        parallel.split_batch({"mask": np.ones(10, bool)}, jax.local_devices())
