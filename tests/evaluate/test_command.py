@@ -31,9 +31,7 @@ def by_comparison(results):
     return {result.comparison: result.mean for result in results}
 
 
-def test_an_exact_translator_gives_perfect_rows_in_json_and_report(
-    scene_folder, feature_folder, model, tmp_path
-):
+def test_an_exact_translator_gives_perfect_rows_in_json_and_report(scene_folder, feature_folder, model, tmp_path):
     results = homography(scene_folder, out=tmp_path / "out", features=(feature_folder,), model=model)
     found = by_comparison(results)
     for mode in ("translated", "joint"):
@@ -64,9 +62,7 @@ def test_another_homography_is_another_configuration(scene_folder, feature_folde
 
 
 def test_features_are_extracted_where_none_are_given(scene_folder, tmp_path):
-    results = homography(
-        scene_folder, out=tmp_path / "out", descriptors=("brief", "opencv-sift"), max_keypoints=80
-    )
+    results = homography(scene_folder, out=tmp_path / "out", descriptors=("brief", "opencv-sift"), max_keypoints=80)
     assert [result.comparison.label for result in results] == ["brief", "opencv-sift"]
     assert all(0.5 < result.mean.ap <= 1 for result in results)
     assert (tmp_path / "out/features/opencv-sift.h5").exists()
@@ -103,9 +99,7 @@ def test_bad_scenes_end_in_one_line_and_status_2(scene_folder, feature_folder, t
 
 
 def test_evaluation_needs_no_jax_flax_or_tensorflow():
-    blocked = (
-        "import sys; sys.modules.update(dict.fromkeys(['jax', 'flax', 'tensorflow', 'cv2', 'pycolmap']));"
-    )
+    blocked = "import sys; sys.modules.update(dict.fromkeys(['jax', 'flax', 'tensorflow', 'cv2', 'pycolmap']));"
     modules = ("measures", "scenes", "homography", "drawing", "report", "command")
     imports = ";".join(f"import xdesc_jax.evaluate.{name}" for name in modules)
     subprocess.run([sys.executable, "-c", blocked + imports], check=True, capture_output=True)

@@ -72,9 +72,7 @@ def same_patches(n=37, *, shuffle_seed=None, valid=None):
     xy, valid = keypoints(n), np.ones(n, bool) if valid is None else valid
     photos = {}
     for i, name in enumerate(name for scene in SCENES for name in scene.photos):
-        order = (
-            np.arange(n) if shuffle_seed is None else np.random.default_rng(shuffle_seed + i).permutation(n)
-        )
+        order = np.arange(n) if shuffle_seed is None else np.random.default_rng(shuffle_seed + i).permutation(n)
         shift = 0 if name.endswith("1.png") else 40
         photos[name] = (xy[order] + np.array([shift, 0], np.float32), rows[order], valid[order])
     return photos
@@ -92,9 +90,7 @@ def test_identical_descriptors_give_perfect_figures_in_every_mode(tmp_path):
     found = by_comparison(evaluate(SCENES, write_stores(tmp_path, same_patches()), Rotation()))
     for comparison, measures in found.items():
         if comparison.mode != "naive":
-            assert (measures.ap, measures.mma_mean, measures.correct, measures.precision) == (1, 1, 37, 1), (
-                comparison
-            )
+            assert (measures.ap, measures.mma_mean, measures.correct, measures.precision) == (1, 1, 37, 1), comparison
 
 
 def test_naive_rows_compare_two_descriptors_as_they_are(tmp_path):
@@ -120,9 +116,7 @@ def test_invalid_rows_are_left_out_of_all_descriptors(tmp_path):
 
 
 def test_photos_without_keypoints_give_zeros(tmp_path):
-    for measures in by_comparison(
-        evaluate(SCENES, write_stores(tmp_path, same_patches(0)), Rotation())
-    ).values():
+    for measures in by_comparison(evaluate(SCENES, write_stores(tmp_path, same_patches(0)), Rotation())).values():
         assert (measures.ap, measures.mma_mean, measures.correct, measures.queries) == (0, 0, 0, 0)
 
 
@@ -206,9 +200,7 @@ def test_matches_are_counted_as_the_matcher_finds_them(tmp_path, name):
 def test_stores_of_different_keypoints_are_refused(tmp_path):
     paths = write_stores(tmp_path / "a", same_patches())
     paths[TURNED.name] = write_stores(tmp_path / "b", same_patches(36))[TURNED.name]
-    with pytest.raises(
-        ValueError, match=r"own-turned.h5: 'door/1.png' has 36 keypoints that differ from the 37"
-    ):
+    with pytest.raises(ValueError, match=r"own-turned.h5: 'door/1.png' has 36 keypoints that differ from the 37"):
         evaluate(SCENES, paths)
 
 

@@ -139,9 +139,7 @@ def test_rows_of_unknown_truth_count_neither_as_right_nor_as_wrong(four_keypoint
         return expected
 
     truth = GroundTruth.of(four_keypoints.query_xy, four_keypoints.database_xy, partly_known)
-    got = measure(
-        truth, np.arange(4), np.array([0.4, 0.5, 0.6, 0.1]), identity_matches(4), identity_matches(4)
-    )
+    got = measure(truth, np.arange(4), np.array([0.4, 0.5, 0.6, 0.1]), identity_matches(4), identity_matches(4))
     assert (got.ap, got.precision, got.matches, got.queries) == (1, 1, 3, 3)
     assert got.mma[2] == 1
 

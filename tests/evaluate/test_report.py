@@ -72,7 +72,13 @@ def page(tmp_path_factory):
     pictures = [Picture(b"\x89PNG<not drawn>", "sift | <brief>", "3 of 4")]
     section = Section("Warped & stereo", "Some <words>.", RESULTS, "a and b", pictures)
     path = tmp_path_factory.mktemp("page") / "report.html"
-    write_report(path, "A report", [section], settings={"seed": 3}, model={"space": "abc"})
+    write_report(
+        path,
+        "A report",
+        [section],
+        settings={"seed": 3, "views": {"noise": 5.5}, "weights": None},
+        model={"space": "abc"},
+    )
     return path.read_text()
 
 
@@ -87,7 +93,7 @@ def test_page_is_well_formed_and_refers_to_nothing_outside(page):
 def test_page_shows_figures_settings_and_model_with_their_text_escaped(page):
     texts = Page(page).texts
     figures = ["0.125", "0.375", "sift \u2192 brief"]
-    for text in [*figures, "Some <words>.", "sift | <brief>", "seed", "3", "space", "abc"]:
+    for text in [*figures, "Some <words>.", "sift | <brief>", "seed", "3", "noise", "5.5", "none", "space", "abc"]:
         assert text in texts, text
 
 

@@ -28,9 +28,7 @@ def test_photo_1_is_the_query_of_every_pair(tmp_path, photos, homographies):
     make_scene(tmp_path / "wall", photos, homographies)
     (scene,) = find_scenes(tmp_path)
     assert scene.name == "wall"
-    assert [(p.query, p.database) for p in scene.pairs] == [
-        (f"wall/{photos[0]}", f"wall/{p}") for p in photos[1:]
-    ]
+    assert [(p.query, p.database) for p in scene.pairs] == [(f"wall/{photos[0]}", f"wall/{p}") for p in photos[1:]]
     assert scene.photos == [f"wall/{p}" for p in photos]
 
 

@@ -44,9 +44,7 @@ def side_by_side(query: np.ndarray, database: np.ndarray) -> tuple[np.ndarray, i
     return canvas, offset
 
 
-def draw_matches(
-    axes: Axes, query: np.ndarray, database: np.ndarray, matched: MatchedPair, title: str = ""
-) -> None:
+def draw_matches(axes: Axes, query: np.ndarray, database: np.ndarray, matched: MatchedPair, title: str = "") -> None:
     """Both photos with a line per match: correct ones green, wrong ones red and dashed beneath.
 
     Of many matches every second, third, ... is drawn, so that the photos remain to be seen.
@@ -80,9 +78,7 @@ def counts(matched: MatchedPair) -> str:
     return f"{int(matched.correct.sum())} of {len(matched.correct)} matches correct"
 
 
-def matches_picture(
-    query: np.ndarray, database: np.ndarray, matched: MatchedPair, width_px: int = 1000
-) -> bytes:
+def matches_picture(query: np.ndarray, database: np.ndarray, matched: MatchedPair, width_px: int = 1000) -> bytes:
     """One matched pair as JPEG of the given width, without a title."""
     canvas, _ = side_by_side(query, database)
     inches = width_px / _DPI
@@ -122,9 +118,7 @@ def mma_curves(results: Sequence[Result], *, dark: bool = False) -> bytes:
     style |= {"axes.edgecolor": faint, "axes.spines.top": False, "axes.spines.right": False, "font.size": 9}
     with matplotlib.rc_context(style):
         rows, columns = -(-len(targets) // 3), min(len(targets), 3)
-        figure = Figure(
-            (3.4 * columns + 1.3, 2.7 * rows), dpi=2 * _DPI, layout="constrained", facecolor="none"
-        )
+        figure = Figure((3.4 * columns + 1.3, 2.7 * rows), dpi=2 * _DPI, layout="constrained", facecolor="none")
         grid = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
         for axes in grid[len(targets) :]:
             axes.axis("off")

@@ -86,8 +86,7 @@ class Result:
         """The inverse of `to_dict`, also after a way through JSON."""
         pairs = {
             scene: {
-                name: Measures(**{**fields, "mma": tuple(fields["mma"])})
-                for name, fields in found["pairs"].items()
+                name: Measures(**{**fields, "mma": tuple(fields["mma"])}) for name, fields in found["pairs"].items()
             }
             for scene, found in value["scenes"].items()
         }

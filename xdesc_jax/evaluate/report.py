@@ -190,9 +190,7 @@ def model_card(translator: Translator) -> dict[str, Any]:
         "kind": bundle.kind,
         "descriptors": ", ".join(f"{name} ({spec.width} {spec.kind})" for name, spec in bundle.specs.items()),
         "joint space": f"{bundle.space_id}, {bundle.embedding_width} values" if bundle.space_id else "none",
-        "weights": sum(
-            kernel.size + bias.size for layers in bundle.networks.values() for kernel, bias in layers
-        ),
+        "weights": sum(kernel.size + bias.size for layers in bundle.networks.values() for kernel, bias in layers),
         "configuration": bundle.config,
         "provenance": bundle.provenance,
     }
@@ -256,10 +254,7 @@ def _by_scene(results: Sequence[Result]) -> str:
 def _table(columns: Sequence[str], rows: Sequence[str]) -> str:
     head = "".join(f"<th{' class=text' if i < 2 else ''}>{escape(c)}</th>" for i, c in enumerate(columns))
     body = "".join(f"<tr>{row}</tr>" for row in rows)
-    return (
-        f'<div class="scroll"><table class="list"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
-    )
+    return f'<div class="scroll"><table class="list"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _arrow(label: str) -> str:
@@ -292,8 +287,12 @@ def _uri(data: bytes) -> str:
 
 
 def _definitions(values: Mapping[str, Any]) -> str:
-    texts = {
-        key: value if isinstance(value, str) else json.dumps(value, default=str)
-        for key, value in values.items()
-    }
-    return f"<dl>{''.join(f'<dt>{escape(k)}</dt><dd>{escape(v)}</dd>' for k, v in texts.items())}</dl>"
+    return f"<dl>{''.join(f'<dt>{escape(str(k))}</dt><dd>{_value(v)}</dd>' for k, v in values.items())}</dl>"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return _definitions(value) if value else "none"
+    if value is None:
+        return "none"
+    return escape(value if isinstance(value, str) else json.dumps(value, default=str))

@@ -91,9 +91,7 @@ def find_scenes(root: Path | str) -> list[Scene]:
     folders = [root, *sorted(p for p in root.iterdir() if p.is_dir())]
     scenes = [_scene(root, folder) for folder in folders if _numbered_photos(folder)]
     if not scenes:
-        raise ValueError(
-            f"{root}: holds no scene (expected folders with 1.png ... 6.png and H_1_2 ... H_1_6)"
-        )
+        raise ValueError(f"{root}: holds no scene (expected folders with 1.png ... 6.png and H_1_2 ... H_1_6)")
     return scenes
 
 
@@ -104,9 +102,7 @@ def _numbered_photos(folder: Path) -> dict[int, Path]:
         if found and path.is_file():
             number = int(found[1])
             if number in photos:
-                raise ValueError(
-                    f"{folder}: two photos number {number}: {photos[number].name} and {path.name}"
-                )
+                raise ValueError(f"{folder}: two photos number {number}: {photos[number].name} and {path.name}")
             photos[number] = path
     return photos
 
@@ -117,9 +113,7 @@ def _scene(root: Path, folder: Path) -> Scene:
         raise ValueError(f"{folder}: has photos {sorted(photos)}, expected photo 1 and at least one more")
     matrices = _numbered_homographies(folder)
     for number in sorted(set(photos) - {1} - set(matrices)):
-        raise FileNotFoundError(
-            f"{folder}: photo {number} has no homography file H_1_{number} (or H1to{number}p)"
-        )
+        raise FileNotFoundError(f"{folder}: photo {number} has no homography file H_1_{number} (or H1to{number}p)")
     for number in sorted(set(matrices) - set(photos)):
         raise FileNotFoundError(f"{folder}: {matrices[number].name} has no photo {number}")
     relative = {number: path.relative_to(root).as_posix() for number, path in photos.items()}
