@@ -19,7 +19,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -72,7 +72,7 @@ class Bundle:
         ValueError: shapes that do not chain, values that are not finite, or names without a spec.
     """
 
-    kind: Literal["encoder_decoder", "pair"]
+    kind: str
     specs: dict[str, DescriptorSpec]
     embedding_width: int
     networks: dict[str, Layers]

@@ -125,6 +125,8 @@ class Translator:
     def self_check(self) -> float:
         """Largest deviation from the float32 flax results kept in the model.
 
+        It is absolute, but for descriptors with values over 1, where it is relative to the largest.
+
         Raises:
             ValueError: the model holds no sample, or deviates by more than 1e-5.
         """
@@ -136,7 +138,8 @@ class Translator:
         for (source, target), rows in expected.items():
             x = from_stored(sample.inputs[source], self.specs[source], self._where)
             stream = self.stream(source, target)
-            difference = float(np.abs(stream.probabilities(x) - rows).max(initial=0))
+            scale = np.abs(rows).max(initial=1)
+            difference = float(np.abs(stream.probabilities(x) - rows).max(initial=0) / scale)
             if not difference <= PARITY_TOLERANCE:
                 raise ValueError(
                     f"{self._where}: {source} -> {target} is off by {difference:.2g} from the training "

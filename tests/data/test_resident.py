@@ -7,10 +7,8 @@ import subprocess
 import sys
 
 import numpy as np
-from aligned_stores import write_store
 
 from xdesc_jax.data import open_source
-from xdesc_jax.data.records import records
 from xdesc_jax.data.resident import ResidentSet
 
 
@@ -34,23 +32,22 @@ def test_batches_are_the_arrays_taken_in_the_order_of_numpys_generator(folder):
         np.testing.assert_array_equal(batch["sift"], resident.arrays["sift"][rows])
 
 
-def test_the_npy_format_needs_neither_tensorflow_nor_jax(tmp_path, stores):
+def test_the_npy_format_is_made_and_read_without_tensorflow_and_jax(tmp_path, stores):
     code = """
 import sys
-for name in ("tensorflow", "tensorflow_datasets", "jax", "flax"):
+for name in ("tensorflow", "tensorflow_datasets", "jax", "flax", "cv2", "pycolmap"):
     sys.modules[name] = None
-from pathlib import Path
+from xdesc_jax.cli import main
 from xdesc_jax.data import open_source
 from xdesc_jax.data.prefetch import device_prefetch
-from xdesc_jax.data.paired import PairedStores
+out, *paths = sys.argv[1:]
+assert main(["records", out, "--paired", *paths, "--format", "npy"]) == 0
 for resident in (False, True):
-    source = open_source(sys.argv[1], "train", 2, resident=resident)
+    source = open_source(out, "train", 2, resident=resident)
     batches = list(device_prefetch(source.epoch(0), lambda b: b))
     assert len(batches) == source.batches_per_epoch
 """
-    paths = tuple(write_store(tmp_path / f"{n}.h5", n) for n in ("brief", "sift"))
-    records(tmp_path / "out", paired=paths, format="npy")
     environment = {**os.environ, "PYTHONPATH": os.getcwd()}
-    command = [sys.executable, "-c", code, str(tmp_path / "out")]
+    command = [sys.executable, "-c", code, str(tmp_path / "out"), *map(str, stores)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -9,9 +9,7 @@ from PIL import Image
 
 from xdesc_jax.features.images import UnreadablePhoto, list_photos, read_gray, read_rgb
 
-RGB = np.array(
-    [[[255, 0, 0], [0, 255, 0], [0, 0, 255]], [[10, 20, 30], [200, 100, 50], [255, 255, 255]]], np.uint8
-)
+RGB = np.array([[[255, 0, 0], [0, 255, 0], [0, 0, 255]], [[10, 20, 30], [200, 100, 50], [255, 255, 255]]], np.uint8)
 # rint(0.299 R + 0.587 G + 0.114 B)
 GRAY = np.array([[76, 150, 29], [18, 124, 255]], np.uint8)
 

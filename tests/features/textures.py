@@ -1,7 +1,16 @@
-"""Photos made of numbers, for tests."""
+"""Photos made of numbers, and what is extracted from them, for tests."""
+
+import unicodedata
+from pathlib import Path
 
 import cv2
 import numpy as np
+
+from xdesc_jax.store import FeatureStore, ImageFeatures
+
+# Two names differ by case alone, one holds blanks and one letters beyond ASCII.
+NAMES = ["A.png", "a.png", "sub/B c.JPG", unicodedata.normalize("NFD", "sub/\u00e9 \u65e5.png")]
+SETTINGS = {"descriptors": ("opencv-sift",), "keypoints": "opencv"}
 
 
 def texture(height: int, width: int, seed: int = 0) -> np.ndarray:
@@ -19,3 +28,13 @@ def blob(height: int, width: int, x: float, y: float, sigma: float, amplitude: f
     """A Gaussian spot on black, uint8; (x, y) from the centre of the first pixel."""
     v, u = np.mgrid[:height, :width]
     return np.rint(amplitude * np.exp(-((u - x) ** 2 + (v - y) ** 2) / (2 * sigma**2))).astype(np.uint8)
+
+
+def read(out: Path, name: str) -> dict[str, ImageFeatures]:
+    with FeatureStore(out / f"{name}.h5") as store:
+        return dict(store)
+
+
+def assert_same(a: ImageFeatures, b: ImageFeatures) -> None:
+    for field in ("keypoints", "descriptors", "valid", "scales", "oris", "affine", "image_size"):
+        np.testing.assert_array_equal(getattr(a, field), getattr(b, field), err_msg=field)

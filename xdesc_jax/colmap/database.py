@@ -39,9 +39,7 @@ class DatabaseReader:
             # `immutable`: SQLite would otherwise leave lock and log files beside the database.
             self._connection = sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
             stack.callback(self._connection.close)
-            rows = self._query(
-                "SELECT name, image_id, width, height FROM images LEFT JOIN cameras USING (camera_id)"
-            )
+            rows = self._query("SELECT name, image_id, width, height FROM images LEFT JOIN cameras USING (camera_id)")
             self._ids: dict[str, int] = {name: image_id for name, image_id, *_ in rows}
             self._sizes = {name: (width or 0, height or 0) for name, _, width, height in rows}
             self._stack = stack.pop_all()
@@ -88,9 +86,7 @@ class DatabaseReader:
         if array is None:
             return np.zeros((0, 6), np.float32)
         if array.shape[1] not in (2, 4, 6):
-            raise ValueError(
-                f"{self.path}: keypoints of {name!r} have width {array.shape[1]}, expected 2, 4, 6"
-            )
+            raise ValueError(f"{self.path}: keypoints of {name!r} have width {array.shape[1]}, expected 2, 4, 6")
         return array
 
     def sift(self, name: str) -> np.ndarray | None:

@@ -133,10 +133,14 @@ class Source(abc.ABC):
     def _join(self, parts: list[Columns]) -> Columns:
         """One batch of parts in a row, filled up with masked zero rows."""
         found = sum(len(next(iter(part.values()))) for part in parts)
-        batch = {}
-        for name, column in self._columns.items():
-            padding = np.zeros((self._batch - found, *column.shape), column.dtype)
-            batch[name] = np.concatenate([part[name] for part in parts] + [padding])
+        if found < self._batch:
+            missing = self._batch - found
+            parts = [*parts, {n: np.zeros((missing, *c.shape), c.dtype) for n, c in self._columns.items()}]
+        batch = (
+            parts[0]
+            if len(parts) == 1
+            else {name: np.concatenate([part[name] for part in parts]) for name in self._columns}
+        )
         batch[MASK] = np.arange(self._batch) < found
         return batch
 

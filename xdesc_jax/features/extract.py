@@ -74,12 +74,12 @@ def extract(
             read, or with `strict` one that cannot.
         FileExistsError: a feature file was made with other settings or photos.
     """
-    settings = ExtractSettings(descriptors, keypoints, first_octave, max_keypoints, parse_weights(weights))
+    asked = ExtractSettings(descriptors, keypoints, first_octave, max_keypoints, parse_weights(weights))
     names = list_photos(photos)
     console.settings("extract", {"photos": photos, "out": out, "found": f"{len(names)} photos",
-                                 **dataclasses.asdict(settings), "processes": processes})  # fmt: skip
-    check_ready(settings)
-    keys = configuration_keys(settings)
+                                 **dataclasses.asdict(asked), "processes": processes})  # fmt: skip
+    check_ready(asked)
+    keys = configuration_keys(asked)
     listing = [(name, photo_stamp(photos / name)[:1]) for name in names]  # names and sizes
     hashes = {name: config_hash([key, listing]) for name, key in keys.items()}
     todo = [name for name in descriptors if not _finished(out / f"{name}.h5", name, hashes[name], overwrite)]
@@ -88,23 +88,21 @@ def extract(
         return out
     # What `valid` depends on is computed again with the rest, so that all files share one mask.
     settings = dataclasses.replace(
-        settings,
+        asked,
         descriptors=tuple(d for d in descriptors if d in todo or get_entry(d).source == "photo"),
-        weights={name: file for name, file in settings.weights.items() if name in todo},
+        weights={name: file for name, file in asked.weights.items() if name in todo},
     )
     parts = out / ".parts"
     if overwrite and parts.exists():
         shutil.rmtree(parts)
     skipped: dict[str, str] = {}
-    found = extract_parts(
-        photos, names, settings, parts, processes, strict=strict, skipped=skipped, keys=keys
-    )
+    found = extract_parts(photos, names, settings, parts, processes, strict=strict, skipped=skipped, keys=keys)
     counts = [_counts(f) for _, f in console.track(found, "extracting", "photos", len(names))]
     if not counts:
         raise ValueError(f"{photos}: no photo can be read, first of {len(names)}: {skipped[names[0]]}")
     read = [name for name in names if name not in skipped]
     _assemble(out, todo, hashes, _parts(photos, read, parts, settings, keys))
-    _report(photos, out, settings, todo, hashes, counts, skipped)
+    _report(photos, out, asked, todo, hashes, counts, skipped)
     shutil.rmtree(parts)
     return out
 
@@ -251,9 +249,7 @@ def _assemble(
         left.unlink()  # of a run that was killed while it wrote them
     with contextlib.ExitStack() as stack:
         writers = {
-            name: stack.enter_context(
-                StoreWriter(out / f"{name}.h5", get_spec(name), {"config_hash": hashes[name]})
-            )
+            name: stack.enter_context(StoreWriter(out / f"{name}.h5", get_spec(name), {"config_hash": hashes[name]}))
             for name in descriptors
         }
         for photo, features in parts:

@@ -138,9 +138,7 @@ def strongest(response: np.ndarray, limit: int | None) -> np.ndarray:
     return np.sort(np.argsort(-response, kind="stable")[:limit])
 
 
-def detect_colmap(
-    rgb: np.ndarray, first_octave: int = -1, limit: int | None = None
-) -> tuple[Keypoints, np.ndarray]:
+def detect_colmap(rgb: np.ndarray, first_octave: int = -1, limit: int | None = None) -> tuple[Keypoints, np.ndarray]:
     """COLMAP's difference-of-Gaussians detector and its SIFT descriptors.
 
     COLMAP gives no strength, and its own limit keeps the largest scales; the strongest are those of the

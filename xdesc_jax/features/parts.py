@@ -38,9 +38,7 @@ def photo_stamp(path: Path) -> list[int]:
     return [stat.st_size, stat.st_mtime_ns]
 
 
-def save_part(
-    folder: Path, name: str, features: PhotoFeatures, keys: dict[str, str], stamp: list[int]
-) -> None:
+def save_part(folder: Path, name: str, features: PhotoFeatures, keys: dict[str, str], stamp: list[int]) -> None:
     """Writes a photo's part.
 
     Args:

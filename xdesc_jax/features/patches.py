@@ -18,7 +18,7 @@ from xdesc_jax.features.keypoints import Keypoints
 
 SIZE = 32
 MAG = 12.0  # patch width in sigma
-# Keypoints per call of cv2.remap: its maps then stay inside the L2 cache, and far from its limit of 32767.
+# Keypoints per call of cv2.remap: enough to hide the calls, and far from its limit of 32767 a side.
 _CHUNK = 256
 
 
@@ -75,28 +75,35 @@ def _pyramid(gray: np.ndarray, min_side: int) -> list[np.ndarray]:
 
 
 def _inside(warps: np.ndarray, shape: tuple[int, ...], size: int) -> np.ndarray:
-    """Whether all sampled positions lie in the photo; the four corners decide, as the patch is convex."""
-    ends = np.array([[0, 0, 1], [size - 1, 0, 1], [0, size - 1, 1], [size - 1, size - 1, 1]], np.float64)
-    corners = np.einsum("nij,cj->nci", warps, ends)
+    """Whether all sampled positions lie in the photo: whether their bounding box does."""
+    sides = warps[:, :, :2] * (size - 1)
+    low = warps[:, :, 2] + np.minimum(sides, 0).sum(axis=2)
+    high = warps[:, :, 2] + np.maximum(sides, 0).sum(axis=2)
     height, width = shape
-    return ((corners >= 0) & (corners <= (width - 1, height - 1))).all(axis=(1, 2))
+    return np.asarray((low >= 0).all(axis=1) & (high <= (width - 1, height - 1)).all(axis=1))
 
 
 def _sample(pyramid: list[np.ndarray], level: np.ndarray, warps: np.ndarray, size: int) -> np.ndarray:
     """Bilinear samples uint8 [N, size, size] of each keypoint's level."""
     patches = np.empty((len(level), size * size), np.uint8)
-    rows_of = [np.flatnonzero(level == i) for i in range(len(pyramid))]
-    jobs = [(image, rows[i : i + _CHUNK]) for image, rows in zip(pyramid, rows_of, strict=True)
-            for i in range(0, len(rows), _CHUNK)]  # fmt: skip
+    threads = max(1, cv2.getNumThreads()) if len(level) > 2 * _CHUNK else 1
+    jobs = []
+    for i, image in enumerate(pyramid):
+        rows = np.flatnonzero(level == i)
+        pieces = threads * -(-len(rows) // (threads * _CHUNK))  # of one size, for all threads to end together
+        jobs += [(image, piece) for piece in np.array_split(rows, max(1, pieces)) if len(piece)]
+
+    # As complex numbers x + iy, a warp's three columns move both coordinates at once.
+    columns = warps[:, 0] + 1j * warps[:, 1]
 
     def run(jobs: list[tuple[np.ndarray, np.ndarray]]) -> None:
-        buffers = np.empty((2, size * size * _CHUNK), np.float32)
+        buffer = np.empty(size * size * _CHUNK, np.complex64)
         for image, rows in jobs:
-            x, y = (_positions(warps[rows, i].T, buffers[i], size) for i in (0, 1))
-            samples = cv2.remap(image, x, y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+            maps = _positions(columns[rows].T, buffer, size)
+            # `maps` holds both coordinates; OpenCV's stubs do not know that the second map may be None.
+            samples = cv2.remap(image, maps, None, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)  # type: ignore[call-overload]
             patches[rows] = cv2.transpose(samples)
 
-    threads = max(1, min(cv2.getNumThreads(), len(jobs)))
     if threads == 1:
         run(jobs)
     else:
@@ -105,13 +112,14 @@ def _sample(pyramid: list[np.ndarray], level: np.ndarray, warps: np.ndarray, siz
     return patches.reshape(-1, size, size)
 
 
-def _positions(row: np.ndarray, buffer: np.ndarray, size: int) -> np.ndarray:
-    """One coordinate of all samples, float32 [size * size, n], from the warps' row [3, n].
+def _positions(columns: np.ndarray, buffer: np.ndarray, size: int) -> np.ndarray:
+    """Where n patches are sampled, float32 [size * size, n, 2], from their warps' columns, complex64 [3, n].
 
     Keypoints are the last, fastest axis: numpy then adds long runs. The sum is rounded as cv2.warpAffine
     rounds it, v first; at x = 5000 another order puts 0.2 % of the samples off by one gray level.
     """
+    u, v, origin = columns
     t = np.arange(size, dtype=np.float32)[:, None]
-    n = row.shape[1]
-    out = buffer[: size * size * n].reshape(size, size, n)
-    return np.add((row[1] * t + row[2])[:, None], (row[0] * t)[None], out=out).reshape(-1, n)
+    out = buffer[: size * size * len(u)].reshape(size, size, -1)
+    np.add((v * t + origin)[:, None], (u * t)[None], out=out)
+    return out.view(np.float32).reshape(size * size, -1, 2)

@@ -131,9 +131,7 @@ class PhotoFeatures:
         return ImageFeatures(points.xy, self.descriptors[name], self.valid, self.image_size, **shape)
 
 
-def extract_photo(
-    path: Path | str, settings: ExtractSettings, given: GivenKeypoints | None = None
-) -> PhotoFeatures:
+def extract_photo(path: Path | str, settings: ExtractSettings, given: GivenKeypoints | None = None) -> PhotoFeatures:
     """Extracts one photo in this process.
 
     Args:
@@ -148,9 +146,7 @@ def extract_photo(
     return add_patch_descriptors(detect_photo(path, settings, given), settings)
 
 
-def detect_photo(
-    path: Path | str, settings: ExtractSettings, given: GivenKeypoints | None = None
-) -> PhotoFeatures:
+def detect_photo(path: Path | str, settings: ExtractSettings, given: GivenKeypoints | None = None) -> PhotoFeatures:
     """Keypoints, patches, and those descriptors that come from the detector or the photo."""
     rgb = images.read_rgb(path) if settings.keypoints == "colmap" else None
     gray = images.read_gray(path)

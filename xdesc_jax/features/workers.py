@@ -96,9 +96,7 @@ def _in_order(
         yield _settled(*waiting.popleft())
 
 
-def _settled(
-    name: str, job: Job | None, result: Future[Result] | PhotoFeatures
-) -> tuple[str, Job | None, Result]:
+def _settled(name: str, job: Job | None, result: Future[Result] | PhotoFeatures) -> tuple[str, Job | None, Result]:
     if isinstance(result, PhotoFeatures):
         return name, job, result
     try:

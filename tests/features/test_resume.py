@@ -1,0 +1,205 @@
+"""Extraction that was finished, stopped or killed before, and extraction in several processes."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from textures import NAMES, SETTINGS, assert_same, read, texture
+
+from xdesc_jax import descriptors
+from xdesc_jax.descriptors import DescriptorSpec, register
+from xdesc_jax.features import extract as stage
+from xdesc_jax.features import workers
+from xdesc_jax.features.extract import ExtractSettings, extract, extract_parts
+from xdesc_jax.features.images import read_gray
+from xdesc_jax.features.parts import part_path
+from xdesc_jax.files import read_json
+from xdesc_jax.store import StoreWriter
+
+
+@pytest.fixture
+def detected(monkeypatch) -> list[str]:
+    """The photos that a run in this process really works on."""
+    names = []
+    original = workers.detect_photo
+
+    def counting(path, *rest):
+        names.append(path.name)
+        return original(path, *rest)
+
+    monkeypatch.setattr(workers, "detect_photo", counting)
+    return names
+
+
+def test_finished_files_are_skipped_and_another_configuration_is_refused(photos, tmp_path, detected):
+    out = extract(photos, tmp_path / "out", **SETTINGS)
+    detected.clear()
+    extract(photos, out, **SETTINGS)
+    assert detected == []
+    before = (out / "opencv-sift.h5").read_bytes()
+    with pytest.raises(FileExistsError, match="opencv-sift.h5 was made with another configuration"):
+        extract(photos, out, **SETTINGS, max_keypoints=7)
+    assert (out / "opencv-sift.h5").read_bytes() == before
+    extract(photos, out, **SETTINGS, max_keypoints=7, overwrite=True)
+    assert len(read(out, "opencv-sift")["a.png"]) == 7
+
+
+def test_another_set_of_photos_is_another_configuration(photos, tmp_path):
+    out = extract(photos, tmp_path / "out", **SETTINGS)
+    Image.fromarray(texture(90, 90, seed=9)).save(photos / "new.png")
+    with pytest.raises(FileExistsError):
+        extract(photos, out, **SETTINGS)
+
+
+def test_descriptor_is_added_to_finished_ones(photos, tmp_path):
+    out = extract(photos, tmp_path / "out", descriptors=("brief",), keypoints="opencv")
+    before = (out / "brief.h5").stat().st_mtime_ns
+    extract(photos, out, descriptors=("brief", "sift"), keypoints="opencv")
+    assert (out / "brief.h5").stat().st_mtime_ns == before
+    for name in NAMES:
+        a, b = read(out, "brief")[name], read(out, "sift")[name]
+        np.testing.assert_array_equal(a.keypoints, b.keypoints)
+        np.testing.assert_array_equal(a.valid, b.valid)
+
+
+def test_file_cut_short_is_made_again(photos, tmp_path, capsys):
+    out = extract(photos, tmp_path / "out", **SETTINGS)
+    whole = read(out, "opencv-sift")
+    path = out / "opencv-sift.h5"
+    path.write_bytes(path.read_bytes()[:96])
+    extract(photos, out, **SETTINGS)
+    assert "it is made again" in " ".join(capsys.readouterr().err.split())
+    for name in NAMES:
+        assert_same(read(out, "opencv-sift")[name], whole[name])
+
+
+def test_interrupted_run_works_on_the_rest_alone(photos, tmp_path, detected):
+    settings = ExtractSettings(**SETTINGS)
+    parts = tmp_path / "out" / ".parts"
+    steps = extract_parts(photos, sorted(NAMES), settings, parts)
+    done = [next(steps)[0] for _ in range(3)]
+    steps.close()
+    assert done == sorted(NAMES)[:3] and len(detected) == 3
+    cut = part_path(parts, done[1])
+    cut.write_bytes(cut.read_bytes()[:-100])
+    detected.clear()
+    out = extract(photos, tmp_path / "out", **SETTINGS)
+    assert detected == [Path(done[1]).name, Path(sorted(NAMES)[3]).name]
+    assert not parts.exists()
+    whole = extract(photos, tmp_path / "whole", **SETTINGS)
+    for name in NAMES:
+        assert_same(read(out, "opencv-sift")[name], read(whole, "opencv-sift")[name])
+
+
+@pytest.mark.parametrize("change", ["photo", "settings"])
+def test_part_of_another_photo_or_setting_is_not_used(photos, tmp_path, detected, change):
+    parts = tmp_path / "parts"
+    list(extract_parts(photos, ["A.png", "a.png"], ExtractSettings(**SETTINGS), parts))
+    detected.clear()
+    limit = None
+    if change == "photo":
+        Image.fromarray(texture(97, 121, seed=8)).save(photos / "a.png")
+    else:
+        limit = 1000
+    settings = ExtractSettings(**SETTINGS, max_keypoints=limit)
+    list(extract_parts(photos, ["A.png", "a.png"], settings, parts))
+    assert detected == (["a.png"] if change == "photo" else ["A.png", "a.png"])
+
+
+def test_leftover_of_a_killed_writer_is_removed(photos, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".opencv-sift.h5.1234.partial").touch()
+    out = extract(photos, tmp_path / "out", **SETTINGS)
+    assert sorted(p.name for p in out.iterdir()) == ["extract.json", "opencv-sift.h5"]
+
+
+def test_failure_while_files_are_written_keeps_the_parts(photos, tmp_path, monkeypatch, detected):
+    original = StoreWriter.write
+
+    def failing(self, name, features):
+        if name == NAMES[2]:
+            raise OSError("no space left")
+        original(self, name, features)
+
+    monkeypatch.setattr(StoreWriter, "write", failing)
+    with pytest.raises(OSError, match="no space left"):
+        extract(photos, tmp_path / "out", **SETTINGS)
+    assert not (tmp_path / "out" / "opencv-sift.h5").exists()
+    monkeypatch.setattr(StoreWriter, "write", original)
+    detected.clear()
+    extract(photos, tmp_path / "out", **SETTINGS)
+    assert detected == []
+
+
+def _kills_parent(gray, points):
+    """A descriptor whose worker kills the main process at the third photo, for good."""
+    if (gray == read_gray(os.environ["KILLS_AT"])).all():
+        os.kill(os.getppid(), signal.SIGKILL)
+    return points.xy.copy(), np.ones(len(points), bool)
+
+
+def _same(gray, points):
+    return points.xy.copy(), np.ones(len(points), bool)
+
+
+PROBED = {"descriptors": ("probe", "opencv-sift"), "keypoints": "opencv"}
+SCRIPT = """
+import sys
+from pathlib import Path
+import test_resume
+from xdesc_jax.descriptors import DescriptorSpec, register
+if __name__ == "__main__":
+    register(DescriptorSpec("probe", 2, normalized=False), test_resume._kills_parent, source="photo")
+    test_resume.extract(Path(sys.argv[1]), Path(sys.argv[2]), **test_resume.PROBED, processes=2)
+"""
+
+
+def test_killed_run_leaves_no_process_and_ends_in_the_same_files(photos, tmp_path, monkeypatch):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    paths = os.pathsep.join([str(Path(__file__).parent), str(Path(stage.__file__).parents[2])])
+    environment = {**os.environ, "PYTHONPATH": paths, "KILLS_AT": str(photos / sorted(NAMES)[2])}
+    command = [sys.executable, str(script), str(photos), str(tmp_path / "killed")]
+    # Workers hold the pipe too, so this returns only when all of them have ended.
+    killed = subprocess.run(command, env=environment, capture_output=True, timeout=120)
+    assert killed.returncode == -signal.SIGKILL
+    assert not (tmp_path / "killed" / "probe.h5").exists()
+    monkeypatch.setattr(descriptors, "_REGISTRY", dict(descriptors._REGISTRY))
+    register(DescriptorSpec("probe", 2, normalized=False), _same, source="photo")
+    for out in ("killed", "whole"):
+        extract(photos, tmp_path / out, **PROBED)
+    for descriptor in ("probe", "opencv-sift"):
+        for name in NAMES:
+            assert_same(read(tmp_path / "killed", descriptor)[name], read(tmp_path / "whole", descriptor)[name])
+    assert not (tmp_path / "killed" / ".parts").exists()
+
+
+# --- Several processes -----------------------------------------------------------------------------------
+
+
+def test_several_processes_give_what_one_gives(photos, tmp_path):
+    (photos / "empty.jpg").touch()
+    names = ("brief", "opencv-sift")
+    one = extract(photos, tmp_path / "one", descriptors=names, keypoints="opencv")
+    two = extract(photos, tmp_path / "two", descriptors=names, keypoints="opencv", processes=2)
+    for descriptor in names:
+        assert list(read(one, descriptor)) == list(read(two, descriptor))
+        for name in NAMES:
+            assert_same(read(one, descriptor)[name], read(two, descriptor)[name])
+    assert list(read_json(two / "extract.json")["skipped"]) == ["empty.jpg"]
+
+
+def _ends_the_process(gray, points):
+    os._exit(3)
+
+
+def test_worker_that_ends_is_reported(photos, tmp_path, monkeypatch):
+    monkeypatch.setattr(descriptors, "_REGISTRY", dict(descriptors._REGISTRY))
+    register(DescriptorSpec("probe", 2, normalized=False), _ends_the_process, source="photo")
+    with pytest.raises(OSError, match="a worker process ended .* run again with fewer processes"):
+        extract(photos, tmp_path / "out", descriptors=("probe",), keypoints="opencv", processes=2)

@@ -1,0 +1,153 @@
+"""Exported models against the flax networks that they come from."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from xdesc_jax import bundle as model_file
+from xdesc_jax import cli, export, models
+from xdesc_jax.config import ModelConfig
+from xdesc_jax.descriptors import DescriptorSpec, binary_spec, stored, unit_rows
+from xdesc_jax.infer import Translator
+from xdesc_jax.train import checkpoint
+from xdesc_jax.train.checkpoint import TrainedModel
+
+SPECS = {
+    "grid": DescriptorSpec(
+        "grid", 12, output="relu", storage_dtype="uint8", storage_scale=512.0, hidden=(31, 17)
+    ),
+    "plain": DescriptorSpec("plain", 9, normalized=False, hidden=(13,)),
+    "bits": binary_spec("bits", 19, hidden=(23, 11)),
+}
+
+
+def make_rows(n, seed=1):
+    """Canonical rows of each descriptor."""
+    rng = np.random.default_rng(seed)
+    return {
+        "grid": unit_rows(rng.random((n, 12))),
+        "plain": (9 * rng.normal(size=(n, 9))).astype(np.float32),
+        "bits": rng.random((n, 19)) < 0.4,
+    }
+
+
+@functools.cache
+def make_model(kind="encoder_decoder"):
+    """Flax networks with random batch norms, their variables, and the same as a TrainedModel."""
+    config = ModelConfig(kind=kind, embedding_width=8)
+    networks = models.build_networks(SPECS, config)
+    rng = np.random.default_rng(0)
+    shapes = jax.eval_shape(lambda key: models.init_variables(networks, key), jax.random.key(0))
+    # Weights of unit gain, and variances that are positive.
+    draw = {
+        1: lambda shape: rng.uniform(0.3, 2, shape),
+        2: lambda shape: rng.normal(0, shape[0] ** -0.5, shape),
+    }
+    variables = jax.tree.map(lambda x: draw[len(x.shape)](x.shape).astype(np.float32), shapes)
+    layers = {}
+    for name, module in networks.modules.items():
+        params, stats = variables["params"][name], variables["batch_stats"][name]
+        norms = [params[f"norm{i}"] | stats[f"norm{i}"] for i in range(len(module.hidden))]
+        layers[name] = [params[f"linear{i}"] | norm for i, norm in enumerate([*norms, {}])]
+    rows = make_rows(64)
+    model = TrainedModel(
+        kind=kind,
+        specs=SPECS,
+        embedding_width=8 if kind == "encoder_decoder" else 0,
+        networks=layers,
+        statistics={n: (x.mean(axis=0), x.std(axis=0) + 1e-3) for n, x in rows.items()},
+        samples={n: stored(x, SPECS[n]) for n, x in rows.items()},
+        config={"epochs": 5},
+        provenance={"steps": 780},
+    )
+    return networks, variables, model
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """A run directory whose model is hand-made."""
+    monkeypatch.setattr(checkpoint, "load_model", lambda run, which="best": make_model()[2])
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize(
+    "kind, source, target",
+    [("encoder_decoder", s, t) for s in SPECS for t in SPECS]
+    + [("pair", *p) for p in itertools.permutations(SPECS, 2)],
+)
+def test_numpy_translates_as_flax(tmp_path, kind, source, target):
+    networks, variables, model = make_model(kind)
+    translator = Translator.load(export.to_bundle(model).save(tmp_path / "model.safetensors"))
+    x = make_rows(41, seed=3)[source]
+    with jax.default_matmul_precision("highest"):
+        expected = models.translate(networks, variables, np.asarray(x, np.float32), source, target)
+    found = translator.translate(x, source, target)
+    if target == "bits":
+        np.testing.assert_array_equal(found, np.asarray(expected) > 0)
+    else:
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("source", SPECS)
+def test_numpy_embeds_as_flax(source):
+    networks, variables, model = make_model()
+    x = make_rows(41, seed=3)[source]
+    with jax.default_matmul_precision("highest"):
+        expected = models.embed(networks, variables, np.asarray(x, np.float32), source)
+    np.testing.assert_allclose(Translator(export.to_bundle(model)).embed(x, source), expected, atol=1e-5)
+
+
+def test_folding_a_hand_made_norm():
+    layer = {
+        "kernel": np.array([[2.0, 1.0]]), "bias": np.array([1.0, 0.0]), "scale": np.array([3.0, 1.0]),
+        "offset": np.array([5.0, 0.0]), "mean": np.array([2.0, 0.0]), "var": np.array([4 - 1e-5, 1 - 1e-5]),
+    }  # fmt: skip
+    ((kernel, bias),) = export.fold([layer])
+    np.testing.assert_allclose(kernel, [[3, 1]], rtol=1e-6)
+    np.testing.assert_allclose(bias, [3.5, 0], rtol=1e-6)
+
+
+def test_a_run_exports_to_a_model_that_checks_itself(run, tmp_path, capsys):
+    assert cli.main(["export", str(run), str(tmp_path / "model.safetensors")]) == 0
+    found = model_file.load(tmp_path / "model.safetensors")
+    assert found.provenance["steps"] == 780 and found.provenance["checkpoint"] == "best"
+    assert found.config == {"epochs": 5}
+    assert {len(rows) for rows in found.sample.inputs.values()} == {32}
+    assert len(found.sample.embeddings) == 3 and len(found.sample.translations) == 9
+    assert Translator(found).self_check() <= 1e-5
+    assert json.loads((tmp_path / "model.safetensors.json").read_text())["space_id"] == found.space_id
+    assert "encoder/grid" in capsys.readouterr().out
+
+
+def test_a_model_that_numpy_does_not_reproduce_is_not_written(run, tmp_path, monkeypatch, capsys):
+    exact = export.fold
+    monkeypatch.setattr(export, "fold", lambda layers: [(k, b + 1e-3) for k, b in exact(layers)])
+    assert cli.main(["export", str(run), str(tmp_path / "model.safetensors")]) == 2
+    assert "from the training network, expected at most 1e-05" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_finished_work_is_skipped_and_another_model_is_kept(run, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "model.safetensors"
+    assert cli.main(["export", str(run), str(out)]) == 0
+    before = out.stat().st_mtime_ns
+    assert cli.main(["export", str(run), str(out)]) == 0
+    assert "up to date" in capsys.readouterr().out and out.stat().st_mtime_ns == before
+    other = dataclasses.replace(make_model()[2], provenance={"steps": 1560})
+    monkeypatch.setattr(checkpoint, "load_model", lambda run, which="best": other)
+    assert cli.main(["export", str(run), str(out)]) == 2
+    assert "another configuration" in capsys.readouterr().err and out.stat().st_mtime_ns == before
+    assert cli.main(["export", str(run), str(out), "--overwrite"]) == 0
+    assert model_file.load(out).provenance["steps"] == 1560
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path, capsys):
+    assert cli.main(["export", str(tmp_path), str(tmp_path / "model.safetensors")]) == 2
+    assert "not a run directory" in capsys.readouterr().err

@@ -1,0 +1,55 @@
+"""What the light modules may not import."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+BLOCK = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {blocked}:
+            raise ImportError(f"{{name}} is blocked")
+
+sys.meta_path.insert(0, Blocked())
+import {module}
+"""
+TENSORFLOW = ("tensorflow", "tensorflow_datasets")
+FRAMEWORKS = ("jax", "jaxlib", "flax", "optax", "orbax", *TENSORFLOW)
+LIGHT = [
+    "infer",
+    "matching",
+    "store",
+    "bundle",
+    "deviation",
+    "translate",
+    "match",
+    "match_file",
+    "descriptors",
+]
+LIGHT += ["colmap", "evaluate"]
+
+
+def import_without(blocked, module):
+    program = BLOCK.format(blocked=set(blocked), module=module)
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("module", LIGHT)
+def test_imports_without_any_framework(module):
+    done = import_without(FRAMEWORKS, f"xdesc_jax.{module}")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("module", ["train.step", "export"])
+def test_imports_without_tensorflow(module):
+    done = import_without(TENSORFLOW, f"xdesc_jax.{module}")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_blocked_import_is_seen():
+    assert "jax is blocked" in import_without(["jax"], "xdesc_jax.models").stderr
