@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
+from rich import box
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -65,11 +66,15 @@ def settings(title: str, values: dict[str, Any]) -> None:
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Prints one summary table; floats with three decimals."""
-    grid = Table(title=title, title_justify="left")
-    for i, column in enumerate(columns):
-        grid.add_column(column, justify="left" if i == 0 else "right")
-    for row in rows:
-        grid.add_row(*(f"{v:.3f}" if isinstance(v, float) else str(v) for v in row))
+    texts = [[f"{v:.3f}" if isinstance(v, float) else str(v) for v in row] for row in rows]
+    grid = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1))
+    # On a narrow screen labels fold between words; figures are never cut.
+    longest = max((len(word) for row in texts for word in row[0].split()), default=0)
+    grid.add_column(columns[0], min_width=longest)
+    for column in columns[1:]:
+        grid.add_column(column, justify="right", no_wrap=True)
+    for row in texts:
+        grid.add_row(*row)
     out.print(grid)
 
 

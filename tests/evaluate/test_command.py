@@ -1,0 +1,105 @@
+"""The stage `xdesc evaluate homography`."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from xdesc_jax import cli
+from xdesc_jax.bundle import Bundle
+from xdesc_jax.descriptors import DescriptorSpec
+from xdesc_jax.evaluate import command
+from xdesc_jax.evaluate.command import given_stores, homography
+from xdesc_jax.evaluate.homography import Comparison
+
+WIDTH = 24
+
+
+@pytest.fixture
+def model(tmp_path):
+    """The exact translator between `own-a` and `own-b`: both networks of `own-b` reverse the values."""
+    straight, zeros = np.eye(WIDTH, dtype=np.float32), np.zeros(WIDTH, np.float32)
+    kernels = {"own-a": straight, "own-b": straight[::-1].copy()}
+    networks = {f"{part}/{n}": [(k, zeros)] for part in ("encoder", "decoder") for n, k in kernels.items()}
+    specs = {name: DescriptorSpec(name, WIDTH) for name in kernels}
+    return Bundle("encoder_decoder", specs, WIDTH, networks).save(tmp_path / "model.safetensors")
+
+
+def by_comparison(results):
+    return {result.comparison: result.mean for result in results}
+
+
+def test_an_exact_translator_gives_perfect_rows_in_json_and_report(scene_folder, feature_folder, model, tmp_path):
+    results = homography(scene_folder, out=tmp_path / "out", features=(feature_folder,), model=model)
+    found = by_comparison(results)
+    for mode in ("translated", "joint"):
+        measures = found[Comparison(mode, "own-a", "own-b")]
+        assert (measures.ap, measures.precision, measures.correct) == (1, 1, 29)
+    assert found[Comparison("naive", "own-a", "own-b")].ap < 0.3
+    saved = json.loads((tmp_path / "out/homography.json").read_text())
+    assert [row["mean"]["ap"] for row in saved["results"]] == [result.mean.ap for result in results]
+    assert "own-a \u2192 own-b" in (tmp_path / "out/report.html").read_text()
+
+
+def test_finished_work_is_read_back_and_another_configuration_refused(
+    scene_folder, feature_folder, model, tmp_path, monkeypatch
+):
+    out = tmp_path / "out"
+    first = homography(scene_folder, out=out, features=(feature_folder,), model=model)
+    with pytest.raises(FileExistsError, match="another configuration"):
+        homography(scene_folder, out=out, features=(feature_folder,))
+    monkeypatch.setattr(command, "evaluate", lambda *_: pytest.fail("evaluated again"))
+    assert homography(scene_folder, out=out, features=(feature_folder,), model=model) == first
+
+
+def test_another_homography_is_another_configuration(scene_folder, feature_folder, tmp_path):
+    homography(scene_folder, out=tmp_path / "out", features=(feature_folder,))
+    (scene_folder / "wall/H_1_2").write_text("1 0 -9\n0 1 0\n0 0 1\n")
+    with pytest.raises(FileExistsError):
+        homography(scene_folder, out=tmp_path / "out", features=(feature_folder,))
+
+
+def test_features_are_extracted_where_none_are_given(scene_folder, tmp_path):
+    results = homography(scene_folder, out=tmp_path / "out", descriptors=("brief", "opencv-sift"), max_keypoints=80)
+    assert [result.comparison.label for result in results] == ["brief", "opencv-sift"]
+    assert all(0.5 < result.mean.ap <= 1 for result in results)
+    assert (tmp_path / "out/features/opencv-sift.h5").exists()
+
+
+def test_something_to_extract_must_be_named(scene_folder, tmp_path):
+    with pytest.raises(ValueError, match="name the descriptors"):
+        homography(scene_folder, out=tmp_path / "out")
+
+
+def test_stores_are_found_by_folder_and_by_file(feature_folder):
+    files = {name: feature_folder / f"{name}.h5" for name in ("own-a", "own-b")}
+    assert given_stores([feature_folder]) == files
+    assert given_stores(list(files.values())) == files
+    assert list(given_stores([feature_folder], ("own-b",))) == ["own-b"]
+
+
+def test_missing_and_repeated_stores_are_refused(feature_folder, tmp_path):
+    with pytest.raises(ValueError, match=r"no feature file of sift \(given: own-a, own-b\)"):
+        given_stores([feature_folder], ("sift",))
+    with pytest.raises(ValueError, match="two files hold 'own-a'"):
+        given_stores([feature_folder, feature_folder / "own-a.h5"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match="holds no feature file"):
+        given_stores([tmp_path / "empty"])
+
+
+def test_bad_scenes_end_in_one_line_and_status_2(scene_folder, feature_folder, tmp_path, capsys):
+    (scene_folder / "wall/H_1_3").unlink()
+    words = ["evaluate", "homography", str(scene_folder), "--features", str(feature_folder)]
+    assert cli.main([*words, "--out", str(tmp_path / "out")]) == 2
+    assert "photo 3 has no homography file H_1_3" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_evaluation_needs_no_jax_flax_or_tensorflow():
+    blocked = "import sys; sys.modules.update(dict.fromkeys(['jax', 'flax', 'tensorflow', 'cv2', 'pycolmap']));"
+    modules = ("measures", "scenes", "homography", "drawing", "report", "command")
+    imports = ";".join(f"import xdesc_jax.evaluate.{name}" for name in modules)
+    subprocess.run([sys.executable, "-c", blocked + imports], check=True, capture_output=True)

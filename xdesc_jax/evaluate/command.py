@@ -1,0 +1,190 @@
+"""The stage `xdesc evaluate homography`: scenes with known homographies -> figures and a report.
+
+In: a folder of scenes, and feature files or what to extract; a model for the translated rows. Out:
+`homography.json` with every pair's measures, a table, and `report.html`. The one module of `evaluate` that
+calls extraction, and only where no features are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xdesc_jax import console
+from xdesc_jax.descriptors import DescriptorSpec, get_spec
+from xdesc_jax.evaluate.homography import Result, evaluate
+from xdesc_jax.evaluate.report import (
+    COLUMNS,
+    Section,
+    highlights,
+    matched_pictures,
+    matrix,
+    model_card,
+    table_rows,
+    write_report,
+)
+from xdesc_jax.evaluate.scenes import Scene, find_scenes
+from xdesc_jax.files import already_done, config_hash, content_hash, read_json, write_json
+from xdesc_jax.infer import Translator
+from xdesc_jax.store import FeatureStore
+
+RESULTS, REPORT = "homography.json", "report.html"
+_PROBE_PX = np.array([[0, 0], [640, 0], [640, 480], [0, 480]], np.float64)
+
+
+def homography(
+    scenes: Path,
+    *,
+    out: Path,
+    features: tuple[Path, ...] = (),
+    model: Path | None = None,
+    descriptors: tuple[str, ...] = (),
+    keypoints: str = "opencv",
+    max_keypoints: int = 2000,
+    weights: tuple[str, ...] = (),
+    processes: int = 1,
+    overwrite: bool = False,
+) -> list[Result]:
+    """Measures matching on planar scenes: native, translated, joint and naive.
+
+    Args:
+        scenes: folder of scenes in the layout of HPatches-sequences (1.ppm ... 6.ppm, H_1_2 ...) or of the
+            Oxford set (img1.ppm, H1to2p), or one such scene; photo 1 is the query.
+        out: folder for homography.json, report.html and, where they are extracted, the features.
+        features: feature files, or folders of them, of the photos by their names below SCENES; extracted
+            where none are given.
+        model: the translator; without it there are only native and naive rows.
+        descriptors: which ones; by default all of the feature files, or all that the model knows.
+        keypoints: 'opencv', 'colmap', or a file that holds them, where features are extracted.
+        max_keypoints: the strongest that are kept of what a detector finds.
+        weights: NAME=FILE weight files of learned descriptors, where features are extracted.
+        processes: processes that extract.
+        overwrite: measure again even if the result is there.
+
+    Returns:
+        One result per comparison.
+
+    Raises:
+        ValueError: no scene, no descriptor named, or feature files that do not fit the photos or each other.
+        FileNotFoundError: a file that is missing.
+        FileExistsError: `out` holds the result of another configuration.
+    """
+    found = find_scenes(scenes)
+    translator = Translator.load(model) if model else None
+    if features:
+        stores = given_stores(features, descriptors)
+    else:
+        names = descriptors or tuple(translator.names if translator else ())
+        if not names:
+            raise ValueError("name the descriptors to extract, or give a model or features")
+        from xdesc_jax.features.extract import extract
+
+        limit = max_keypoints if keypoints in ("opencv", "colmap") else None  # a file's are all kept
+        extract(
+            scenes, out / "features", descriptors=names, keypoints=keypoints, max_keypoints=limit,
+            weights=weights, processes=processes, overwrite=overwrite, strict=True,
+        )  # fmt: skip
+        stores = given_stores([out / "features"], names)
+    hashes = {name: content_hash(path) for name, path in stores.items()}
+    model_hash = content_hash(model) if model else None
+    settings = {
+        "scenes": f"{scenes} ({', '.join(scene.name for scene in found)})",
+        "pairs": sum(len(scene.pairs) for scene in found),
+        "features": {name: f"{path} (sha256 {hashes[name]})" for name, path in stores.items()},
+        "model": f"{model} (sha256 {model_hash})" if model else None,
+    }
+    console.settings(f"xdesc evaluate homography -> {out}", settings)
+    expected = config_hash([_scene_config(found), hashes, model_hash])
+    path = out / RESULTS
+    if already_done(path, read_json(path)["hash"] if path.exists() else None, expected, overwrite):
+        results = [Result.from_dict(value) for value in read_json(path)["results"]]
+    else:
+        results = evaluate(found, stores, translator)
+        _write_report(out / REPORT, scenes, found, stores, translator, results, settings)
+        as_json = [result.to_dict() for result in results]
+        write_json(path, {"hash": expected, "settings": settings, "results": as_json})
+    print_table(results)
+    console.out.print(f"figures: {path}\nreport: {out / REPORT}", markup=False)
+    return results
+
+
+def _write_report(
+    path: Path,
+    root: Path,
+    scenes: Sequence[Scene],
+    stores: Mapping[str, Path],
+    translator: Translator | None,
+    results: Sequence[Result],
+    settings: Mapping[str, Any],
+) -> None:
+    """The report, with the matches of the middle pair of the first scene drawn."""
+    from xdesc_jax.features.images import read_gray
+
+    pair = scenes[0].pairs[len(scenes[0].pairs) // 2]
+    photos = read_gray(root / pair.query), read_gray(root / pair.database)
+    pictures = matched_pictures(pair, photos, stores, translator, highlights(results))
+    text = f"{settings['pairs']} pairs of {len(scenes)} scenes; the query is photo 1 of each scene."
+    write_report(
+        path,
+        "Matching under known homographies",
+        [Section("Scenes", text, results, f"{pair.query} and {pair.database}", pictures)],
+        settings=settings,
+        model=model_card(translator) if translator else None,
+    )
+
+
+def print_table(results: Sequence[Result]) -> None:
+    """The matrix of AP (source x target, native on the diagonal) and the list of all comparisons."""
+    names, rows = matrix(results, "translated")
+    cells = [[name, *("" if v is None else v for v in row)] for name, row in zip(names, rows, strict=True)]
+    console.table("AP, query translated from row to column (diagonal: native)", ["", *names], cells)
+    console.table(
+        "All comparisons (->: translated, |: joint space)", ["query, database", *COLUMNS], table_rows(results)
+    )
+
+
+def given_stores(paths: Sequence[Path], descriptors: Sequence[str] = ()) -> dict[str, Path]:
+    """Descriptor -> feature file, from files and folders of .h5 files.
+
+    Args:
+        paths: feature files or folders. A file that does not say what it holds (hloc's) is taken to hold
+            the descriptor it is named after.
+        descriptors: the ones to keep, in this order; all, sorted, where empty.
+
+    Raises:
+        FileNotFoundError: no such file or folder, or a folder without feature files.
+        ValueError: two files of one descriptor, or none of one that was asked for.
+    """
+    found: dict[str, Path] = {}
+    for path in paths:
+        files = sorted(path.glob("*.h5")) if path.is_dir() else [path]
+        if not files:
+            raise FileNotFoundError(f"{path}: holds no feature file (.h5)")
+        for file in files:
+            with FeatureStore(file, _spec_by_name(file.stem)) as store:
+                name = store.spec.name
+            if name in found:
+                raise ValueError(f"two files hold {name!r}: {found[name]} and {file}")
+            found[name] = file
+    if missing := [name for name in descriptors if name not in found]:
+        raise ValueError(f"no feature file of {', '.join(missing)} (given: {', '.join(sorted(found))})")
+    return {name: found[name] for name in descriptors or sorted(found)}
+
+
+def _spec_by_name(name: str) -> DescriptorSpec | None:
+    try:
+        return get_spec(name)
+    except ValueError:
+        return None
+
+
+def _scene_config(scenes: Sequence[Scene]) -> list[Any]:
+    """Names and homographies; four points determine one."""
+    return [
+        [scene.name, pair.query, pair.database, pair.correspondence(_PROBE_PX)]
+        for scene in scenes
+        for pair in scene.pairs
+    ]

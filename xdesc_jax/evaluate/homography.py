@@ -1,0 +1,306 @@
+"""Matching across photos with known correspondence: native, translated, joint and naive.
+
+In: scenes, one feature file per descriptor (identical keypoints in all), and a translator. Out: one
+`Result` per comparison, with the measures of every pair and scene. Photo 1 of a scene is the query; its
+descriptors are the ones translated. Reads feature files alone: extraction is the caller's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from xdesc_jax import console, matching
+from xdesc_jax.descriptors import DescriptorSpec, from_stored, get_spec, pack_bits
+from xdesc_jax.evaluate.measures import CORRECT_PX, RATIO, GroundTruth, Measures, mean, measure
+from xdesc_jax.evaluate.scenes import PhotoPair, Scene
+from xdesc_jax.store import FeatureStore
+
+Mode = Literal["native", "translated", "joint", "naive"]
+
+
+class Translates(Protocol):
+    """What is asked of a translator; `xdesc_jax.infer.Translator` is one."""
+
+    @property
+    def names(self) -> Sequence[str]: ...
+    @property
+    def space_id(self) -> str | None: ...
+    def embed(self, x: np.ndarray, source: str, *, packed: bool = False) -> np.ndarray: ...
+    def translate(self, x: np.ndarray, source: str, target: str, *, packed: bool = False) -> np.ndarray: ...
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Comparison:
+    """One row of the result table: the query photo has `source`, the database photo `target`.
+
+    Modes: `native`, both as they are (one descriptor); `translated`, the query translated to `target`;
+    `joint`, both embedded; `naive`, both as they are though they are two descriptors.
+    """
+
+    mode: Mode
+    source: str
+    target: str
+
+    @property
+    def label(self) -> str:
+        if self.mode == "native":
+            return self.source
+        return f"{self.source} {'->' if self.mode == 'translated' else '|'} {self.target}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """The measures of one comparison: `pairs[scene][database photo]`."""
+
+    comparison: Comparison
+    pairs: dict[str, dict[str, Measures]]
+
+    @property
+    def scenes(self) -> dict[str, Measures]:
+        """Means over the pairs of each scene."""
+        return {scene: mean(list(pairs.values())) for scene, pairs in self.pairs.items()}
+
+    @property
+    def mean(self) -> Measures:
+        """Mean over scenes of the means over pairs."""
+        return mean(list(self.scenes.values()))
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-like: the comparison, its mean, and mean and pairs of every scene."""
+        as_dict = dataclasses.asdict
+        scenes = {
+            scene: {"mean": as_dict(average), "pairs": {k: as_dict(m) for k, m in self.pairs[scene].items()}}
+            for scene, average in self.scenes.items()
+        }
+        return {**as_dict(self.comparison), "mean": as_dict(self.mean), "scenes": scenes}
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Result:
+        """The inverse of `to_dict`, also after a way through JSON."""
+        pairs = {
+            scene: {
+                name: Measures(**{**fields, "mma": tuple(fields["mma"])}) for name, fields in found["pairs"].items()
+            }
+            for scene, found in value["scenes"].items()
+        }
+        return cls(Comparison(value["mode"], value["source"], value["target"]), pairs)
+
+
+@dataclasses.dataclass(frozen=True)
+class MatchedPair:
+    """Mutual matches of one pair, for drawing.
+
+    Attributes:
+        query_xy, database_xy: [K, 2] matched positions, px.
+        correct: [K] bool, the error is at most 3 px. Matches of unknown truth are left out.
+    """
+
+    query_xy: np.ndarray
+    database_xy: np.ndarray
+    correct: np.ndarray
+
+
+def comparisons(specs: Mapping[str, DescriptorSpec], translator: Translates | None) -> list[Comparison]:
+    """All comparisons that these descriptors and this translator allow, in the order they are reported."""
+    known = [name for name in specs if translator is not None and name in translator.names]
+    plan = [Comparison("native", name, name) for name in specs]
+    plan += [Comparison("translated", s, t) for s in known for t in known if s != t]
+    if translator is not None and translator.space_id is not None:  # pair networks have no joint space
+        plan += [Comparison("joint", s, t) for s in known for t in known]
+    plan += [
+        Comparison("naive", s, t)
+        for s, a in specs.items()
+        for t, b in specs.items()
+        if s != t and (a.kind, a.width) == (b.kind, b.width)
+    ]
+    return plan
+
+
+def evaluate(
+    scenes: Sequence[Scene],
+    stores: Mapping[str, Path | str],
+    translator: Translates | None = None,
+    plan: Sequence[Comparison] | None = None,
+) -> list[Result]:
+    """Matches every pair of every scene under each comparison.
+
+    Args:
+        scenes: photo pairs; photo names are those in the feature files.
+        stores: feature file of each descriptor; all hold the same keypoints.
+        translator: gives the translated and joint rows; without it there are none.
+        plan: the comparisons to make; all that are possible by default.
+
+    Returns:
+        One result per comparison, in the order of `plan`.
+
+    Raises:
+        ValueError: feature files whose photos or keypoints differ.
+        KeyError: a photo that a feature file lacks.
+    """
+    with _open(stores) as opened:
+        _check_photos(scenes, opened)
+        if plan is None:
+            plan = comparisons({name: store.spec for name, store in opened.items()}, translator)
+        found: dict[Comparison, dict[str, dict[str, Measures]]] = {c: {} for c in plan}
+        todo = [(scene, pair) for scene in scenes for pair in scene.pairs]
+        photos = _Photos(opened, translator)
+        for scene, pair in console.track(todo, "evaluate", "pair"):
+            query, database = photos[pair.query], photos[pair.database]
+            truth = GroundTruth.of(query.xy, database.xy, pair.correspondence)
+            for comparison in plan:
+                measures = _measure(truth, *_sides(comparison, query, database))
+                found[comparison].setdefault(scene.name, {})[pair.database] = measures
+    return [Result(comparison, pairs) for comparison, pairs in found.items()]
+
+
+def matches_of(
+    pair: PhotoPair,
+    stores: Mapping[str, Path | str],
+    translator: Translates | None,
+    plan: Sequence[Comparison],
+) -> list[MatchedPair]:
+    """The mutual matches of one pair under each comparison, without ratio test, for drawing."""
+    with _open(stores) as opened:
+        photos = _Photos(opened, translator)
+        query, database = photos[pair.query], photos[pair.database]
+    truth = GroundTruth.of(query.xy, database.xy, pair.correspondence)
+    found = []
+    for comparison in plan:
+        a, b, binary = _sides(comparison, query, database)
+        rows, columns = matching.match(a, b, binary=binary).indices.T
+        known = truth.known[rows]
+        rows, columns = rows[known], columns[known]
+        correct = truth.errors(rows, columns) <= CORRECT_PX
+        found.append(MatchedPair(truth.query_xy[rows], truth.database_xy[columns], correct))
+    return found
+
+
+def _measure(truth: GroundTruth, a: np.ndarray, b: np.ndarray, binary: bool) -> Measures:
+    # One search each way serves the ranking and, as `matching.match` finds them, both sets of mutual matches.
+    forward, backward = matching.nearest2(a, b, binary=binary), matching.nearest2(b, a, binary=binary)
+    ratios, ratios_back = (matching.metric_ratio(n.distance, n.second, binary) for n in (forward, backward))
+    rows = np.flatnonzero(forward.index >= 0)
+    rows = rows[backward.index[forward.index[rows]] == rows]
+    mutual = np.stack([rows, forward.index[rows]], axis=1)
+    passed = (ratios[mutual[:, 0]] <= RATIO) & (ratios_back[mutual[:, 1]] <= RATIO)
+    return measure(truth, forward.index, ratios, mutual, mutual[passed])
+
+
+def _sides(comparison: Comparison, query: _Photo, database: _Photo) -> tuple[np.ndarray, np.ndarray, bool]:
+    """The rows to match, and whether they are packed bits."""
+    source, target = comparison.source, comparison.target
+    if comparison.mode == "joint":
+        return query.embedded(source), database.embedded(target), False
+    a = query.translated(source, target) if comparison.mode == "translated" else query.native(source)
+    return a, database.native(target), database.specs[target].binary
+
+
+class _Photo:
+    """The valid keypoints of a photo, and their descriptors in each form asked for, computed once."""
+
+    def __init__(
+        self,
+        xy: np.ndarray,
+        stored: Mapping[str, np.ndarray],
+        specs: Mapping[str, DescriptorSpec],
+        translator: Translates | None,
+    ):
+        self.xy, self.specs = xy, specs
+        self._stored, self._translator = stored, translator
+        self._forms: dict[tuple[str, ...], np.ndarray] = {}
+
+    def native(self, name: str) -> np.ndarray:
+        spec, rows = self.specs[name], self._stored[name]
+        return self._once(("native", name), lambda: rows if spec.binary else from_stored(rows, spec))
+
+    def embedded(self, source: str) -> np.ndarray:
+        translator, rows, packed = self._source(source)
+        return self._once(("embedded", source), lambda: translator.embed(rows, source, packed=packed))
+
+    def translated(self, source: str, target: str) -> np.ndarray:
+        translator, rows, packed = self._source(source)
+
+        def make() -> np.ndarray:
+            out = translator.translate(rows, source, target, packed=packed)
+            return pack_bits(out) if self.specs[target].binary else out
+
+        return self._once(("translated", source, target), make)
+
+    def _source(self, name: str) -> tuple[Translates, np.ndarray, bool]:
+        if self._translator is None:
+            raise ValueError(f"translating {name!r} needs a model")
+        return self._translator, self._stored[name], self.specs[name].binary
+
+    def _once(self, key: tuple[str, ...], make: Callable[[], np.ndarray]) -> np.ndarray:
+        if key not in self._forms:
+            self._forms[key] = make()
+        return self._forms[key]
+
+
+class _Photos:
+    """Photos read from the feature files; the last two are kept, so a scene's query is read once."""
+
+    def __init__(self, stores: Mapping[str, FeatureStore], translator: Translates | None):
+        self._stores, self._translator = stores, translator
+        self._read = functools.lru_cache(maxsize=2)(self._read_photo)
+
+    def __getitem__(self, name: str) -> _Photo:
+        return self._read(name)
+
+    def _read_photo(self, name: str) -> _Photo:
+        features = {descriptor: store.read(name) for descriptor, store in self._stores.items()}
+        (first, reference), *others = features.items()
+        valid = reference.valid.copy()
+        for other, rows in others:
+            if not np.array_equal(reference.keypoints, rows.keypoints):
+                raise ValueError(
+                    f"{self._stores[other].path}: {name!r} has {len(rows)} keypoints that differ from the "
+                    f"{len(reference)} of {self._stores[first].path}; extract all descriptors together"
+                )
+            valid &= rows.valid
+        specs = {descriptor: store.spec for descriptor, store in self._stores.items()}
+        stored = {descriptor: rows.descriptors[valid] for descriptor, rows in features.items()}
+        return _Photo(reference.keypoints[valid], stored, specs, self._translator)
+
+
+@contextlib.contextmanager
+def _open(stores: Mapping[str, Path | str]) -> Iterator[dict[str, FeatureStore]]:
+    if not stores:
+        raise ValueError("no feature files to evaluate")
+    with contextlib.ExitStack() as stack:
+        opened = {}
+        for name, path in stores.items():
+            # A file that does not say what it holds (hloc's) is taken to hold `name`.
+            opened[name] = stack.enter_context(_open_as(name, path))
+        yield opened
+
+
+def _open_as(name: str, path: Path | str) -> FeatureStore:
+    try:
+        spec = get_spec(name)
+    except ValueError:
+        spec = None
+    store = FeatureStore(path, spec)
+    if store.spec.name != name:
+        store.close()
+        raise ValueError(f"{path}: holds {store.spec.name!r}, but {name!r} was asked for")
+    return store
+
+
+def _check_photos(scenes: Sequence[Scene], stores: Mapping[str, FeatureStore]) -> None:
+    """All photos are in all files, found out before any work."""
+    names = [name for scene in scenes for name in scene.photos]
+    for store in stores.values():
+        missing = [name for name in names if name not in store]
+        if missing:
+            raise ValueError(
+                f"{store.path}: lacks {len(missing)} of {len(names)} photos: {', '.join(missing[:5])} "
+                f"(it holds {', '.join(store.names[:5]) or 'none'}, ...)"
+            )

@@ -1,0 +1,298 @@
+"""One self-contained HTML file about an evaluation, for light and dark screens.
+
+In: results, pictures, settings and the model's card. Out: a file without any external resource: style and
+script inline, pictures as data URIs, tables that sort by a click.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xdesc_jax import __version__
+from xdesc_jax.evaluate.drawing import counts, matches_picture, mma_curves
+from xdesc_jax.evaluate.homography import Comparison, Mode, Result, Translates, matches_of
+from xdesc_jax.evaluate.measures import Measures
+from xdesc_jax.evaluate.scenes import PhotoPair
+from xdesc_jax.files import atomic
+from xdesc_jax.infer import Translator
+
+MEASURES_EXPLAINED = {
+    "AP": (
+        "average precision: all query keypoints ranked by the ratio of their first to their second distance, "
+        "correct at 3 px, over the query keypoints that have a database keypoint within 3 px of the truth"
+    ),
+    "MMA": "mean matching accuracy: share of mutual nearest neighbours within 1 to 5 px, mean of the five",
+    "correct": "mutual nearest neighbours that pass the ratio test at 0.9 and lie within 3 px of the truth",
+    "distinct": "the same, keypoints at one and the same position counted once",
+    "precision": "correct over all matches that pass the ratio test",
+    "matches": "mutual nearest neighbours, before the ratio test",
+}
+# What the tables list: heading, and the value of a row's measures.
+COLUMNS: dict[str, str] = {
+    "AP": "ap",
+    "MMA": "mma_mean",
+    "correct": "correct",
+    "distinct": "distinct",
+    "precision": "precision",
+    "matches": "matches",
+}
+_COUNTS = {"correct", "distinct", "matches"}
+_MATRICES: dict[Mode, str] = {
+    "translated": "Query translated (diagonal: native)",
+    "joint": "Both in the joint space",
+    "naive": "Compared as they are",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Picture:
+    """An encoded picture (PNG or JPEG), a caption whose first part is set in bold, and its description."""
+
+    data: bytes
+    title: str
+    caption: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """One evaluation: a heading, some words about it, its results, and pictures of one pair's matches."""
+
+    title: str
+    text: str
+    results: Sequence[Result]
+    pair: str = ""
+    pictures: Sequence[Picture] = ()
+
+
+def write_report(
+    path: Path | str,
+    title: str,
+    sections: Sequence[Section],
+    *,
+    text: str = "",
+    settings: Mapping[str, Any],
+    model: Mapping[str, Any] | None = None,
+) -> Path:
+    """Writes the report.
+
+    Args:
+        path: the .html file.
+        title: its heading.
+        sections: what was evaluated.
+        text: a paragraph under the heading.
+        settings: what the figures were made with.
+        model: the card of the translator, if one was used.
+    """
+    here = Path(__file__)
+    body = [f"<h1>{escape(title)}</h1>", *([f"<p>{escape(text)}</p>"] if text else [])]
+    for section in sections:
+        body += _section(section)
+    body += ["<h2>What the figures mean</h2>", _definitions(MEASURES_EXPLAINED)]
+    body += [
+        '<p class="faint">All are means over the pairs of a scene, then over scenes. MMA alone flatters '
+        "whoever matches less: judge by AP and by the correct matches.</p>"
+    ]
+    if model:
+        body += ["<h2>Model</h2>", _definitions(model)]
+    body += ["<h2>Settings</h2>", _definitions({**settings, "xdesc": __version__})]
+    page = [
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{escape(title)}</title><style>{here.with_suffix('.css').read_text()}</style></head><body>",
+        *body,
+        f"<script>{here.with_suffix('.js').read_text()}</script></body></html>",
+    ]
+    with atomic(path) as temporary:
+        temporary.write_text("\n".join(page) + "\n", encoding="utf-8")
+    return Path(path)
+
+
+def table_rows(results: Iterable[Result]) -> list[list[Any]]:
+    """Rows for the console: label, and the figures of `COLUMNS`."""
+    return [[table_label(r.comparison), *figures(r.mean).values()] for r in results]
+
+
+def table_label(comparison: Comparison) -> str:
+    """For tables without a column for the mode; only naive and joint rows would look alike."""
+    return f"{comparison.label}{' (naive)' if comparison.mode == 'naive' else ''}"
+
+
+def figures(measures: Measures) -> dict[str, str]:
+    """The text of each of `COLUMNS`."""
+    values = {name: getattr(measures, field) for name, field in COLUMNS.items()}
+    return {name: f"{v:,.1f}" if name in _COUNTS else f"{v:.3f}" for name, v in values.items()}
+
+
+def matrix(results: Iterable[Result], mode: Mode) -> tuple[list[str], list[list[float | None]]]:
+    """AP of each source (row) and target (column); the diagonal holds native figures except in joint ones.
+
+    Returns:
+        The descriptor names, and rows of values; None where a pair was not compared.
+    """
+    found = {r.comparison: r.mean.ap for r in results}
+    names = [c.source for c in found if c.mode == "native"]
+    values = {(c.source, c.target): ap for c, ap in found.items() if c.mode == mode}
+    if mode != "joint":
+        values |= {(c.source, c.target): ap for c, ap in found.items() if c.mode == "native"}
+    return names, [[values.get((s, t)) for t in names] for s in names]
+
+
+def highlights(results: Sequence[Result]) -> list[Comparison]:
+    """The comparisons most worth drawing: the best translation, its native and joint rows, the best naive."""
+
+    def best(mode: Mode) -> list[Comparison]:
+        rows = [r for r in results if r.comparison.mode == mode]
+        return [max(rows, key=lambda r: r.mean.ap).comparison] if rows else []
+
+    translated = best("translated")
+    if not translated:
+        return best("native") + best("naive")
+    source, target = translated[0].source, translated[0].target
+    wanted = [Comparison("native", target, target), *translated, Comparison("joint", source, target)]
+    made = {r.comparison for r in results}
+    return [c for c in wanted if c in made] + best("naive")
+
+
+def matched_pictures(
+    pair: PhotoPair,
+    photos: tuple[np.ndarray, np.ndarray],
+    stores: Mapping[str, Path],
+    translator: Translates | None,
+    plan: Sequence[Comparison],
+) -> list[Picture]:
+    """One picture per comparison: the mutual nearest neighbours of a pair.
+
+    Args:
+        pair: the pair.
+        photos: its photos, gray uint8 [H, W].
+        stores: feature file of each descriptor.
+        translator: for translated and joint comparisons.
+        plan: the comparisons.
+    """
+    return [
+        Picture(matches_picture(*photos, matched), f"{c.mode}: {_arrow(c.label)}", counts(matched))
+        for c, matched in zip(plan, matches_of(pair, stores, translator, plan), strict=True)
+    ]
+
+
+def model_card(translator: Translator) -> dict[str, Any]:
+    """What a model file says about itself, for `write_report`."""
+    bundle = translator.bundle
+    return {
+        "kind": bundle.kind,
+        "descriptors": ", ".join(f"{name} ({spec.width} {spec.kind})" for name, spec in bundle.specs.items()),
+        "joint space": f"{bundle.space_id}, {bundle.embedding_width} values" if bundle.space_id else "none",
+        "weights": sum(kernel.size + bias.size for layers in bundle.networks.values() for kernel, bias in layers),
+        "configuration": bundle.config,
+        "provenance": bundle.provenance,
+    }
+
+
+def _section(section: Section) -> list[str]:
+    results = section.results
+    parts = [f"<h2>{escape(section.title)}</h2>", f"<p>{escape(section.text)}</p>"]
+    present = [mode for mode in _MATRICES if any(r.comparison.mode == mode for r in results)]
+    parts += ['<div class="row">', *(_matrix(results, mode) for mode in present), "</div>"]
+    parts += ["<h3>Matching accuracy</h3>", _curves(results)]
+    parts += ["<h3>All comparisons</h3>", _list(results)]
+    if len(results[0].pairs) > 1:
+        parts += ["<details><summary>AP of every scene</summary>", _by_scene(results), "</details>"]
+    if section.pictures:
+        parts += [f"<h3>Mutual nearest neighbours of {escape(section.pair)}</h3>", '<div class="pictures">']
+        parts += [*(_figure(picture) for picture in section.pictures), "</div>"]
+    return parts
+
+
+def _matrix(results: Sequence[Result], mode: Mode) -> str:
+    names, rows = matrix(results, mode)
+    head = "".join(f"<th>{escape(name)}</th>" for name in names)
+    body = ""
+    for i, (name, row) in enumerate(zip(names, rows, strict=True)):
+        cells = ""
+        for j, value in enumerate(row):
+            native = " native" if i == j and mode != "joint" else ""
+            cells += "<td></td>" if value is None else _heat(value, native)
+        body += f"<tr><th>{escape(name)}</th>{cells}</tr>"
+    return (
+        f'<div class="scroll"><table class="matrix"><caption>AP: {_MATRICES[mode]}. Rows: query, columns: '
+        f"database.</caption><thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _heat(value: float, extra: str) -> str:
+    return f'<td class="value{extra}" style="--share:{value:.3f}">{value:.3f}</td>'
+
+
+def _list(results: Sequence[Result]) -> str:
+    rows = []
+    for result in results:
+        mode = result.comparison.mode
+        label = escape(_arrow(result.comparison.label))
+        cells = "".join(_number(text) for text in figures(result.mean).values())
+        rows.append(f'<td>{label}</td><td class="text"><span class="mode {mode}">{mode}</span></td>{cells}')
+    return _table(["query, database", "mode", *COLUMNS], rows)
+
+
+def _by_scene(results: Sequence[Result]) -> str:
+    scenes = list(results[0].pairs)
+    rows = []
+    for result in results:
+        label = escape(_arrow(result.comparison.label))
+        cells = "".join(_number(f"{result.scenes[scene].ap:.3f}") for scene in scenes)
+        rows.append(f'<td>{label}</td><td class="text">{result.comparison.mode}</td>{cells}')
+    return _table(["query, database", "mode", *scenes], rows)
+
+
+def _table(columns: Sequence[str], rows: Sequence[str]) -> str:
+    head = "".join(f"<th{' class=text' if i < 2 else ''}>{escape(c)}</th>" for i, c in enumerate(columns))
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    return f'<div class="scroll"><table class="list"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _arrow(label: str) -> str:
+    return label.replace("->", "\u2192")
+
+
+def _number(text: str) -> str:
+    return f'<td data-value="{text.replace(",", "")}">{text}</td>'
+
+
+def _curves(results: Sequence[Result]) -> str:
+    light, dark = (_uri(mma_curves(results, dark=dark)) for dark in (False, True))
+    return (
+        f'<figure><picture><source srcset="{dark}" media="(prefers-color-scheme: dark)">'
+        f'<img src="{light}" alt="Share of mutual matches within 1 to 10 px, by target descriptor">'
+        "</picture></figure>"
+    )
+
+
+def _figure(picture: Picture) -> str:
+    return (
+        f"<figure><figcaption><b>{escape(picture.title)}</b> {escape(picture.caption)}</figcaption>"
+        f'<img src="{_uri(picture.data)}" alt="{escape(picture.title)} {escape(picture.caption)}"></figure>'
+    )
+
+
+def _uri(data: bytes) -> str:
+    kind = "png" if data.startswith(b"\x89PNG") else "jpeg"
+    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+
+
+def _definitions(values: Mapping[str, Any]) -> str:
+    return f"<dl>{''.join(f'<dt>{escape(str(k))}</dt><dd>{_value(v)}</dd>' for k, v in values.items())}</dl>"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return _definitions(value) if value else "none"
+    if value is None:
+        return "none"
+    return escape(value if isinstance(value, str) else json.dumps(value, default=str))
