@@ -33,7 +33,7 @@ def toy_rows(count: int, seed: int) -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope="session")
 def toy_records(tmp_path_factory) -> Path:
-    """8 photos of 70 rows, split by photo: 6 batches of 64 rows an epoch."""
+    """8 photos of 70 rows, split by photo, four batches an epoch."""
     folder = tmp_path_factory.mktemp("toy")
     for name, spec in TOY.items():
         with StoreWriter(folder / f"{name}.h5", spec) as store:
@@ -49,13 +49,13 @@ def toy_records(tmp_path_factory) -> Path:
 def toy_config() -> TrainConfig:
     """Checkpoints in the middle of epochs, log lines between them."""
     return TrainConfig(
-        epochs=3,
+        epochs=12,
         batch_size=64,
-        checkpoint_every=4,
-        log_every=3,
+        checkpoint_every=3,
+        log_every=2,
         validation_rows=128,
         model=ModelConfig(embedding_width=8),
-        optimizer=OptimizerConfig(1e-2, "cosine", 3),
+        optimizer=OptimizerConfig(2e-2, "cosine", 3),
     )
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from xdesc_jax import console, models
 from xdesc_jax.bundle import load as load_bundle
-from xdesc_jax.config import LossConfig, OptimizerConfig
+from xdesc_jax.config import LossConfig, ModelConfig, OptimizerConfig
 from xdesc_jax.descriptors import DescriptorSpec, from_stored
 from xdesc_jax.export import to_bundle
 from xdesc_jax.infer import Translator
@@ -54,7 +54,7 @@ def warnings_shown(monkeypatch) -> list[str]:
 
 def test_a_run_learns_and_writes_its_record(straight):
     history = json.loads((straight / "validation.json").read_text())
-    assert [entry["epoch"] for entry in history] == [1, 2, 3]
+    assert [entry["epoch"] for entry in history] == list(range(1, 13))
     assert history[-1]["mean_rank1"] > 3 * 1 / 128  # far above chance in a pool of 128
     assert history[-1]["mean_rank1"] > history[0]["mean_rank1"]
     assert set(history[-1]["bit_accuracy"]) == {f"{n}->toy-bits" for n in ("toy-bits", "toy-plain", "toy-unit")}
@@ -104,7 +104,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(copied, straight, toy
         if file.is_file() and file.stat().st_size > 100:
             file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     train(toy_config, toy_records, copied)
-    assert any("damaged" in text for text in warnings_shown)
+    assert any("cannot be used" in text for text in warnings_shown)
     for a, b in zip(weights(copied), weights(straight), strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -165,8 +165,6 @@ def test_a_state_loads_on_any_number_of_devices_as_numpy(straight, toy_config):
 def test_another_architecture_is_refused(straight, warnings_shown):
     settings = json.loads((straight / "config.json").read_text())
     specs = {n: DescriptorSpec.from_dict(s) for n, s in settings["specs"].items()}
-    from xdesc_jax.config import ModelConfig
-
     wider = models.build_networks(specs, ModelConfig(embedding_width=9))
     like = jax.eval_shape(partial(create_state, wider), jax.random.key(0))
     with pytest.raises(ValueError, match="no checkpoint can be read"):

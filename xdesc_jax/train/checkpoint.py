@@ -115,8 +115,8 @@ class Checkpoints:
             ValueError: there are checkpoints, but none is good, or they belong to another configuration.
         """
         steps = sorted(self._manager.all_steps(), reverse=True)
-        if which == "best" and (best := self._manager.best_step()) is not None:
-            steps = [best, *(s for s in steps if s != best)]
+        if which == "best":  # those with metrics first, the best of them first
+            steps.sort(key=self._rank, reverse=True)
         problems = []
         for step in steps:
             try:
@@ -125,10 +125,22 @@ class Checkpoints:
                 if isinstance(error, WrongConfigurationError):
                     raise
                 problems.append(f"step {step}: {str(error).splitlines()[0][:200]}")
-                warn(f"{self.directory}: checkpoint of step {step} is damaged, trying the one before")
+                warn(f"{self.directory}: checkpoint of step {step} cannot be used, trying another ({problems[-1]})")
         if problems:
             raise ValueError(f"{self.directory}: no checkpoint can be read ({'; '.join(problems)})")
         return None
+
+    def discard_after(self, step: int) -> None:
+        """Deletes checkpoints later than `step`: what training goes on from replaces them."""
+        for later in [s for s in self._manager.all_steps() if s > step]:
+            self._manager.delete(later)
+
+    def _rank(self, step: int) -> float:
+        try:
+            metrics = self._manager.metrics(step)
+        except (OSError, KeyError, ValueError):
+            metrics = None
+        return -1.0 if metrics is None else metrics[METRIC]
 
     def _restore_step(self, like: TrainState, step: int) -> tuple[TrainState, Position]:
         # The arrays' own shapes as numpy: what was saved on other devices must load on these.
@@ -141,7 +153,8 @@ class Checkpoints:
                 f"{self.directory}: made with configuration {meta['config_hash']}, not {self.config_hash}"
             )
         if digest(found["state"]) != meta["digest"]:
-            raise ValueError("digest differs")
+            raise ValueError("its content differs from what was saved")
+        _check_shapes(found["state"], target)
         return TrainState(**found["state"]), Position(**meta["position"])
 
 
@@ -151,6 +164,16 @@ class WrongConfigurationError(ValueError):
 
 def _tree(state: TrainState) -> dict[str, Any]:
     return {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
+
+
+def _check_shapes(found: Any, expected: Any) -> None:
+    shapes = [
+        {jax.tree_util.keystr(path): np.shape(x) for path, x in jax.tree_util.tree_flatten_with_path(_plain(tree))[0]}
+        for tree in (found, expected)
+    ]
+    for name in sorted(shapes[0].keys() | shapes[1].keys()):
+        if shapes[0].get(name) != shapes[1].get(name):
+            raise ValueError(f"{name} has shape {shapes[0].get(name)}, the model wants {shapes[1].get(name)}")
 
 
 def digest(tree: Any) -> str:

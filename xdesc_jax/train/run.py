@@ -162,6 +162,7 @@ def _begin(
     state = jax.jit(partial(create_state, networks))(key)
     found = checkpoints.restore(state)
     if found is not None:
+        checkpoints.discard_after(found[1].step)
         console.out.print(f"going on from step {found[1].step} (epoch {found[1].epoch}, batch {found[1].batch})")
         return found
     if bundle is not None:
