@@ -60,7 +60,7 @@ class Checkpoints:
             ]
         )
         options = ocp.CheckpointManagerOptions(
-            preservation_policy=policies, read_only=read_only, cleanup_tmp_directories=not read_only,
+            preservation_policy=policies, best_fn=lambda m: m[METRIC], read_only=read_only, cleanup_tmp_directories=not read_only,
             create=not read_only, step_format_fixed_length=8,
         )  # fmt: skip
         self._manager = ocp.CheckpointManager(self.directory, options=options)
