@@ -56,6 +56,8 @@ def make_model(kind="encoder_decoder"):
         params, stats = variables["params"][name], variables["batch_stats"][name]
         norms = [params[f"norm{i}"] | stats[f"norm{i}"] for i in range(len(module.hidden))]
         layers[name] = [params[f"linear{i}"] | norm for i, norm in enumerate([*norms, {}])]
+        for layer in layers[name][:-1]:  # layers before a norm have no bias of their own
+            layer["bias"] = np.zeros(layer["kernel"].shape[1], np.float32)
     rows = make_rows(64)
     model = TrainedModel(
         kind=kind,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -104,6 +105,17 @@ def test_any_number_of_rows_in_blocks_equals_row_by_row(translator, monkeypatch,
     found = translator.translate(x, "grid", "plain")
     assert found.shape == (n, 9) and found.dtype == np.float32
     np.testing.assert_allclose(found, np.concatenate([np.empty((0, 9)), *expected]), atol=1e-6)
+
+
+def test_memory_does_not_grow_with_the_rows(translator):
+    x = make_rows(200_000)["plain"]
+    out = np.empty((len(x), 12), np.float32)
+    translate = translator.stream("plain", "grid")
+    tracemalloc.start()
+    translate(x, out=out)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < x.nbytes / 4
 
 
 def test_permuted_rows_permute_the_output(translator, rng):

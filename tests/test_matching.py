@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -67,6 +68,22 @@ def test_hamming_counts_are_exact_where_two_rows_share_a_product_and_where_not(r
     rows_b.product(rows_a.operand(slice(0, 40)), slice(0, 33), out)
     hamming = np.unpackbits(a[:, None] ^ b, axis=2).sum(axis=2)
     np.testing.assert_array_equal((8 * width - out) / 2, hamming)
+
+
+def test_memory_is_that_of_a_block_not_of_the_product(rng):
+    a, b = random_unit(rng, 6000, 8), random_unit(rng, 6000, 8)
+    tracemalloc.start()
+    match(a, b)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 6000 * 6000 * 4 / 3
+
+
+def test_both_directions_in_one_pass_equal_two_searches(rng):
+    a, b = random_unit(rng, 83, 16), random_unit(rng, 61, 16)
+    for found, expected in zip(matching.nearest2_both(a, b), (nearest2(a, b), nearest2(b, a)), strict=True):
+        for field in ("index", "distance", "second"):
+            np.testing.assert_array_equal(getattr(found, field), getattr(expected, field))
 
 
 @pytest.mark.parametrize("binary", [False, True])

@@ -12,13 +12,17 @@ small against their norms, so near ties are decided, and all distances computed,
 from __future__ import annotations
 
 import dataclasses
+import functools
+import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 BLOCK = 2048  # rows a side of one block of the similarity matrix (16 MB)
 CHUNK = 32  # rows of it that are reduced first when looking for the best of a column
 PAIRS = 16384  # pairs whose differences are computed at a time
+WORKERS = min(4, os.cpu_count() or 1)
 ROUNDOFF = 2.0**-24
 
 
@@ -67,6 +71,12 @@ def nearest2(query: np.ndarray, database: np.ndarray, *, binary: bool = False) -
     a, b = _pair(query, database, binary)
     rows, _ = _search(a, b, both=False)
     return rows
+
+
+def nearest2_both(a: np.ndarray, b: np.ndarray, *, binary: bool = False) -> tuple[Nearest, Nearest]:
+    """`nearest2` of a in b and of b in a, for the price of one."""
+    rows_a, rows_b = _pair(a, b, binary)
+    return _search(rows_a, rows_b, both=True)
 
 
 def match(a: np.ndarray, b: np.ndarray, *, binary: bool = False, ratio: float | None = None) -> Matches:
@@ -246,6 +256,9 @@ class _Best:
         self.values = np.full((2, n), -np.inf)
         self.index = np.full((2, n), -1, np.int32)
 
+    def __len__(self) -> int:
+        return self.index.shape[1]
+
     def update(self, where: slice, values: np.ndarray, index: np.ndarray) -> None:
         """Merges the two best [2, n] of a later block; on ties the earlier one stays."""
         v = np.concatenate([self.values[:, where], values])
@@ -258,29 +271,45 @@ class _Best:
 def _search(a: _Rows, b: _Rows, both: bool) -> tuple[Nearest, Nearest]:
     """Nearest rows of b for each of a, and with `both` of a for each of b, in one pass over the blocks."""
     rows, columns = _Best(len(a)), _Best(len(b))
-    for at_a, at_b, similarity in _blocks(a, b):
-        values, index = _best_of_rows(similarity[: at_a.stop - at_a.start])
-        rows.update(at_a, values, index + at_b.start)
-        if both:
-            values, index = _best_of_columns(similarity)
-            columns.update(at_b, values, index + at_a.start)
+    parts = list(_slices(len(a), BLOCK))
+    search = functools.partial(_search_part, a, b, both)
+    # The product uses all cores by itself; threads let one part's search for maxima run beside another's.
+    with ThreadPoolExecutor(WORKERS) as pool:
+        found = pool.map(search, parts) if len(parts) > 1 else map(search, parts)
+        for at_a, (of_rows, of_columns) in zip(parts, found, strict=True):
+            rows.update(at_a, of_rows.values, of_rows.index)
+            for at_b, values, index in of_columns:
+                columns.update(at_b, values, index)
     return _finish(a, b, rows), _finish(b, a, columns)
 
 
-def _blocks(a: _Rows, b: _Rows) -> Iterator[tuple[slice, slice, np.ndarray]]:
-    """Blocks of the similarity matrix in a reused buffer, padded with -inf rows to a multiple of CHUNK."""
-    buffer = np.empty(_padded(min(BLOCK, len(a))) * min(BLOCK, len(b)), np.float32)
-    for at_a in _slices(len(a), BLOCK):
-        x, n = a.operand(at_a), at_a.stop - at_a.start
-        for at_b in _slices(len(b), BLOCK):
-            m = at_b.stop - at_b.start
-            similarity = buffer[: _padded(n) * m].reshape(-1, m)
-            b.product(x, at_b, similarity[:n])
-            for offset in (a.offset[at_a, None], b.offset[at_b]):
-                if offset.any():
-                    similarity[:n] -= offset
-            similarity[n:] = -np.inf
-            yield at_a, at_b, similarity
+def _search_part(
+    a: _Rows, b: _Rows, both: bool, at_a: slice
+) -> tuple[_Best, list[tuple[slice, np.ndarray, np.ndarray]]]:
+    """The best rows of b for rows `at_a`; the best of these for each block of b."""
+    rows, columns = _Best(at_a.stop - at_a.start), []
+    for at_b, similarity in _blocks(a, b, at_a):
+        values, index = _best_of_rows(similarity[: len(rows)])
+        rows.update(slice(None), values, index + at_b.start)
+        if both:
+            values, index = _best_of_columns(similarity)
+            columns.append((at_b, values, index + at_a.start))
+    return rows, columns
+
+
+def _blocks(a: _Rows, b: _Rows, at_a: slice) -> Iterator[tuple[slice, np.ndarray]]:
+    """Similarities of rows `at_a` to each block of b, in one buffer; -inf rows pad them to whole CHUNKs."""
+    x, n = a.operand(at_a), at_a.stop - at_a.start
+    buffer = np.empty(_padded(n) * min(BLOCK, len(b)), np.float32)
+    for at_b in _slices(len(b), BLOCK):
+        m = at_b.stop - at_b.start
+        similarity = buffer[: _padded(n) * m].reshape(-1, m)
+        b.product(x, at_b, similarity[:n])
+        for offset in (a.offset[at_a, None], b.offset[at_b]):
+            if offset.any():
+                similarity[:n] -= offset
+        similarity[n:] = -np.inf
+        yield at_b, similarity
 
 
 def _padded(n: int) -> int:
@@ -343,11 +372,13 @@ def _decide_near_ties(a: _RealRows, b: _RealRows, best: _Best) -> None:
     near = best.values[0, found] - best.values[1, found] <= 2 * error
     rows, floor = found[near], (best.values[1, found] - 2 * error)[near]
     exact = _Best(len(rows))
-    for at_a, at_b, similarity in _blocks(a.take(rows), b):
-        similarity = similarity[: at_a.stop - at_a.start]
-        i, j = np.nonzero(similarity >= floor[at_a, None])
-        scores = np.full(similarity.shape, -np.inf)
-        scores[i, j] = -a.squared_distances(rows[i + at_a.start], b, j + at_b.start)
-        values, index = _best_of_rows(scores)
-        exact.update(at_a, values, index + at_b.start)
+    tied = a.take(rows)
+    for at in _slices(len(rows), BLOCK):
+        for at_b, similarity in _blocks(tied, b, at):
+            similarity = similarity[: at.stop - at.start]
+            i, j = np.nonzero(similarity >= floor[at, None])
+            scores = np.full(similarity.shape, -np.inf)
+            scores[i, j] = -tied.squared_distances(i + at.start, b, j + at_b.start)
+            values, index = _best_of_rows(scores)
+            exact.update(at, values, index + at_b.start)
     best.index[:, rows] = exact.index
