@@ -56,9 +56,7 @@ def seconds(tasks: Mapping[str, Callable[[], jax.Array]], repeats: int) -> dict[
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, default=1024, help="patches at once")
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()

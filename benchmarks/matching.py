@@ -61,9 +61,9 @@ def main() -> None:
     b = unit_rows(a[rng.permutation(ROWS)] + 0.07 * rng.normal(size=a.shape))
     compare("8192 x 8192 x 128 floats", a, b, cv2.NORM_L2, binary=False)
     bits = rng.integers(0, 256, (ROWS, 64), dtype=np.uint8)
-    noisy = bits[rng.permutation(ROWS)] ^ (
-        rng.integers(0, 256, bits.shape) & rng.integers(0, 256, bits.shape)
-    ).astype(np.uint8)
+    noisy = bits[rng.permutation(ROWS)] ^ (rng.integers(0, 256, bits.shape) & rng.integers(0, 256, bits.shape)).astype(
+        np.uint8
+    )
     compare("8192 x 8192 x 512 bits", bits, noisy, cv2.NORM_HAMMING, binary=True)
 
 

@@ -18,7 +18,6 @@ from pathlib import Path
 import numpy as np
 import skimage.data
 import tyro
-from xdesc_jax.export import export
 
 from configs import tiny
 from pipelines.views import ViewSettings, random_view, write_png, write_scene
@@ -36,6 +35,7 @@ from xdesc_jax.evaluate.report import (
     write_report,
 )
 from xdesc_jax.evaluate.scenes import PhotoPair, Scene, by_disparity, find_scenes
+from xdesc_jax.export import export
 from xdesc_jax.features.extract import extract
 from xdesc_jax.features.images import read_gray
 from xdesc_jax.files import already_done, atomic, config_hash, read_json, write_json

@@ -90,9 +90,7 @@ def test_a_saved_bundle_loads_equal(bundle, tmp_path):
 def test_the_space_id_is_the_encoders_alone(bundle):
     assert len(bundle.space_id) == 12 and int(bundle.space_id, 16) >= 0
     kernel, bias = bundle.networks["decoder/bits"][0]
-    other_decoder = bundle.networks | {
-        "decoder/bits": [(2 * kernel, bias), *bundle.networks["decoder/bits"][1:]]
-    }
+    other_decoder = bundle.networks | {"decoder/bits": [(2 * kernel, bias), *bundle.networks["decoder/bits"][1:]]}
     assert space_id(other_decoder) == bundle.space_id
     kernel, bias = bundle.networks["encoder/bits"][0]
     assert space_id(bundle.networks | {"encoder/bits": [(kernel, bias + 1)]}) != bundle.space_id
@@ -181,7 +179,5 @@ def test_a_failed_save_leaves_the_old_file(bundle, tmp_path):
 
 
 def test_networks_that_have_no_place_are_refused(bundle):
-    with pytest.raises(
-        ValueError, match="'pair/bits/hardnet' has no place in a model of kind 'encoder_decoder'"
-    ):
+    with pytest.raises(ValueError, match="'pair/bits/hardnet' has no place in a model of kind 'encoder_decoder'"):
         dataclasses.replace(bundle, networks={"pair/bits/hardnet": layers(np.random.default_rng(0), 21, 128)})

@@ -15,14 +15,13 @@ from xdesc_jax import bundle as model_file
 from xdesc_jax import cli, export, models
 from xdesc_jax.config import ModelConfig
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, stored, unit_rows
+from xdesc_jax.deviation import RowStatistics
 from xdesc_jax.infer import Translator
 from xdesc_jax.train import checkpoint
 from xdesc_jax.train.checkpoint import TrainedModel
 
 SPECS = {
-    "grid": DescriptorSpec(
-        "grid", 12, output="relu", storage_dtype="uint8", storage_scale=512.0, hidden=(31, 17)
-    ),
+    "grid": DescriptorSpec("grid", 12, output="relu", storage_dtype="uint8", storage_scale=512.0, hidden=(31, 17)),
     "plain": DescriptorSpec("plain", 9, normalized=False, hidden=(13,)),
     "bits": binary_spec("bits", 19, hidden=(23, 11)),
 }
@@ -64,7 +63,7 @@ def make_model(kind="encoder_decoder"):
         specs=SPECS,
         embedding_width=8 if kind == "encoder_decoder" else 0,
         networks=layers,
-        statistics={n: (x.mean(axis=0), x.std(axis=0) + 1e-3) for n, x in rows.items()},
+        statistics={n: RowStatistics(x.mean(axis=0), x.std(axis=0) + 1e-3) for n, x in rows.items()},
         samples={n: stored(x, SPECS[n]) for n, x in rows.items()},
         config={"epochs": 5},
         provenance={"steps": 780},

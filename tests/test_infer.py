@@ -120,9 +120,7 @@ def test_memory_does_not_grow_with_the_rows(translator):
 
 def test_permuted_rows_permute_the_output(translator, rng):
     x, order = make_rows(29)["plain"], rng.permutation(29)
-    np.testing.assert_allclose(
-        translator.embed(x[order], "plain"), translator.embed(x, "plain")[order], atol=1e-6
-    )
+    np.testing.assert_allclose(translator.embed(x[order], "plain"), translator.embed(x, "plain")[order], atol=1e-6)
 
 
 def test_stored_and_canonical_forms_give_the_same(translator):
@@ -153,9 +151,7 @@ def test_an_embedding_decodes_as_its_descriptor_translates(translator):
 
 
 def test_an_embedding_of_another_space_is_refused(translator):
-    with pytest.raises(
-        ValueError, match=f"its joint space is 'embedding:{translator.space_id}', not 'embedding:0123"
-    ):
+    with pytest.raises(ValueError, match=f"its joint space is 'embedding:{translator.space_id}', not 'embedding:0123"):
         translator.translate(np.ones((1, 8), np.float32), "embedding:0123456789ab", "plain")
 
 
@@ -163,9 +159,7 @@ def test_blocks_stream_as_one_array(translator):
     x = make_rows(31)["grid"]
     parts = list(translator.translate_blocks([x[:10], x[10:10], x[10:]], "grid", "bits", storage=True))
     assert [len(p) for p in parts] == [10, 0, 21]
-    np.testing.assert_array_equal(
-        np.concatenate(parts), translator.translate(x, "grid", "bits", storage=True)
-    )
+    np.testing.assert_array_equal(np.concatenate(parts), translator.translate(x, "grid", "bits", storage=True))
 
 
 def test_an_output_is_not_overwritten_by_the_next_call(translator):
@@ -269,9 +263,7 @@ def with_sample(shift=0.0):
         sample=ParitySample(
             inputs=exact,
             embeddings={n: reference(bundle, x, n).astype(np.float32) + shift for n, x in rows.items()},
-            translations={
-                ("grid", "bits"): 1 / (1 + np.exp(-reference(bundle, rows["grid"], "grid", "bits")))
-            },
+            translations={("grid", "bits"): 1 / (1 + np.exp(-reference(bundle, rows["grid"], "grid", "bits")))},
         ),
     )
 

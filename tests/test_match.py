@@ -115,9 +115,7 @@ def test_reversed_repeated_and_self_pairs_are_dropped_and_counted(tmp_path):
 @pytest.mark.parametrize("separator", [" ", "\t"])
 def test_names_with_blanks_are_told_apart(tmp_path, separator):
     features = write_store(tmp_path / "features.h5")
-    pairs = write_pairs(
-        tmp_path / "pairs.txt", ("b 2.jpg", "a/1.jpg"), ("c.jpg", "b 2.jpg"), separator=separator
-    )
+    pairs = write_pairs(tmp_path / "pairs.txt", ("b 2.jpg", "a/1.jpg"), ("c.jpg", "b 2.jpg"), separator=separator)
     assert run(features, tmp_path / "m.h5", "--pairs", pairs) == 0
     with MatchFile(tmp_path / "m.h5") as file:
         assert sorted(file.pairs()) == [("a/1.jpg", "b 2.jpg"), ("b 2.jpg", "c.jpg")]
@@ -132,9 +130,7 @@ def test_a_line_without_two_names_is_refused_with_its_number(tmp_path, capsys):
 
 def test_missing_names_are_listed_before_any_work(tmp_path, capsys):
     features = write_store(tmp_path / "features.h5")
-    pairs = write_pairs(
-        tmp_path / "pairs.txt", ("c.jpg", "a/1.jpg"), *((f"A/{i}.jpg", "c.jpg") for i in range(7))
-    )
+    pairs = write_pairs(tmp_path / "pairs.txt", ("c.jpg", "a/1.jpg"), *((f"A/{i}.jpg", "c.jpg") for i in range(7)))
     assert run(features, tmp_path / "m.h5", "--pairs", pairs) == 2
     error = capsys.readouterr().err
     assert "features.h5 lacks 7 of the photos to match" in error
@@ -160,9 +156,7 @@ def test_embeddings_of_two_spaces_are_refused(tmp_path, capsys):
     b = write_store(tmp_path / "b.h5", DescriptorSpec("embedding:ba9876543210", 16))
     assert run(a, tmp_path / "m.h5", "--pairs", "exhaustive", "--other", b) == 2
     error = capsys.readouterr().err
-    assert (
-        "'embedding:0123456789ab'" in error and "'embedding:ba9876543210'" in error and "joint space" in error
-    )
+    assert "'embedding:0123456789ab'" in error and "'embedding:ba9876543210'" in error and "joint space" in error
 
 
 def test_photos_whose_names_collide_in_the_file_are_refused(tmp_path, capsys):
@@ -179,9 +173,7 @@ def test_a_file_that_does_not_say_its_descriptor_matches_when_told(tmp_path, cap
             file[f"{name}/descriptors"] = unit_rows(rng.normal(size=(3, 128))).T
     assert run(tmp_path / "hloc.h5", tmp_path / "m.h5", "--pairs", "exhaustive") == 2
     assert "does not say which descriptor it holds" in capsys.readouterr().err
-    assert (
-        run(tmp_path / "hloc.h5", tmp_path / "m.h5", "--pairs", "exhaustive", "--descriptor", "hardnet") == 0
-    )
+    assert run(tmp_path / "hloc.h5", tmp_path / "m.h5", "--pairs", "exhaustive", "--descriptor", "hardnet") == 0
 
 
 def test_rows_that_are_not_finite_never_match_and_are_counted(tmp_path):

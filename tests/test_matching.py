@@ -115,9 +115,7 @@ def test_ratio_test_holds_in_both_directions(rng):
     a, b = random_unit(rng, 203, 8), random_unit(rng, 151, 8)
     (forward, d1, d2), (backward, e1, e2) = loop_nearest(a, b), loop_nearest(b, a)
     expected = [
-        [i, j]
-        for i, j in enumerate(forward)
-        if backward[j] == i and d1[i] <= 0.8 * d2[i] and e1[j] <= 0.8 * e2[j]
+        [i, j] for i, j in enumerate(forward) if backward[j] == i and d1[i] <= 0.8 * d2[i] and e1[j] <= 0.8 * e2[j]
     ]
     assert 0 < len(expected) < len(match(a, b).indices)
     assert match(a, b, ratio=0.8).indices.tolist() == expected
@@ -239,9 +237,7 @@ def test_ratio_of_equal_rows_lone_candidates_and_none():
 
 
 def test_hamming_does_not_wrap_around():
-    assert nearest2(np.array([[1]], np.uint8), np.array([[2]], np.uint8), binary=True).distance.tolist() == [
-        2
-    ]
+    assert nearest2(np.array([[1]], np.uint8), np.array([[2]], np.uint8), binary=True).distance.tolist() == [2]
 
 
 @pytest.mark.parametrize(

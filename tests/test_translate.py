@@ -100,9 +100,7 @@ def test_a_feature_file_becomes_one_of_the_target(model, make_store, tmp_path, s
                 expected = translator.translate(
                     old.descriptors[old.valid], source, target, packed=source == "bits", storage=True
                 )
-                np.testing.assert_allclose(
-                    new.descriptors[old.valid].astype(float), expected.astype(float), atol=1e-5
-                )
+                np.testing.assert_allclose(new.descriptors[old.valid].astype(float), expected.astype(float), atol=1e-5)
 
 
 def test_the_source_may_be_left_out_where_the_file_says_it(model, make_store, tmp_path):

@@ -133,8 +133,7 @@ class Bundle:
             out = last if i == len(layers) - 1 else kernel.shape[-1]
             if kernel.shape != (width, out) or bias.shape != (out,):
                 raise ValueError(
-                    f"{name}/{i}: kernel {kernel.shape} and bias {bias.shape}, "
-                    f"expected ({width}, {out}) and ({out},)"
+                    f"{name}/{i}: kernel {kernel.shape} and bias {bias.shape}, expected ({width}, {out}) and ({out},)"
                 )
             if not (np.isfinite(kernel).all() and np.isfinite(bias).all()):
                 raise ValueError(f"{name}/{i} holds a value that is not finite")
@@ -153,9 +152,7 @@ class Bundle:
             name: {
                 "widths": [layers[0][0].shape[0], *(len(bias) for _, bias in layers)],
                 "hidden_activation": "relu",
-                "output_activation": "none"
-                if name.startswith("encoder/")
-                else self.specs[name.split("/")[-1]].output,
+                "output_activation": "none" if name.startswith("encoder/") else self.specs[name.split("/")[-1]].output,
             }
             for name, layers in self.networks.items()
         }
@@ -180,9 +177,7 @@ class Bundle:
         tensors |= {f"sample/{name}/embedding": rows for name, rows in self.sample.embeddings.items()}
         tensors |= {f"sample/{s}/to/{t}": rows for (s, t), rows in self.sample.translations.items()}
         tensors = {name: np.ascontiguousarray(value, np.float32) for name, value in tensors.items()}
-        inputs = {
-            f"sample/{name}/input": np.ascontiguousarray(rows) for name, rows in self.sample.inputs.items()
-        }
+        inputs = {f"sample/{name}/input": np.ascontiguousarray(rows) for name, rows in self.sample.inputs.items()}
         return tensors | inputs
 
 
@@ -235,9 +230,7 @@ def _parse(header: Mapping[str, str], tensors: dict[str, np.ndarray]) -> Bundle:
     networks: dict[str, Layers] = {}
     for name, description in json.loads(header["layers"]).items():
         if description["hidden_activation"] != "relu":
-            raise ValueError(
-                f"{name}: hidden activation is {description['hidden_activation']!r}, expected 'relu'"
-            )
+            raise ValueError(f"{name}: hidden activation is {description['hidden_activation']!r}, expected 'relu'")
         networks[name] = [
             (_floats(tensors, f"{name}/{i}/kernel"), _floats(tensors, f"{name}/{i}/bias"))
             for i in range(len(description["widths"]) - 1)

@@ -12,7 +12,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 # words -> (module:function, the extra it needs, one line of help)
 STAGES: dict[tuple[str, ...], tuple[str, str, str]] = {
@@ -32,12 +32,16 @@ def usage() -> str:
     """The list of stages."""
     width = max(len(" ".join(words)) for words in STAGES)
     lines = [f"  {' '.join(words):<{width}}  {text}" for words, (_, _, text) in STAGES.items()]
-    return "usage: xdesc STAGE ...\n\n" + "\n".join(lines) + "\n\n`xdesc STAGE --help` lists a stage's settings."
+    return (
+        "usage: xdesc [--plugin FILE.py|MODULE ...] STAGE ...\n\n"
+        + "\n".join(lines)
+        + "\n\n`xdesc STAGE --help` lists a stage's settings. --plugin imports what registers your own descriptors."
+    )
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs one stage; returns 0, or 2 behind one line that says what was wrong."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    arguments = _take_plugins(list(sys.argv[1:] if arguments is None else arguments))
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(usage())
         return 0
@@ -52,6 +56,16 @@ def main(arguments: list[str] | None = None) -> int:
             return _run(words, arguments[length:])
     print(f"error: unknown stage {' '.join(arguments[:2])!r}\n\n{usage()}", file=sys.stderr)
     return 2
+
+
+def _take_plugins(arguments: list[str]) -> list[str]:
+    """The words behind any leading `--plugin X`; the plugins are passed on in the environment."""
+    from xdesc_jax.descriptors import PLUGINS
+
+    while len(arguments) > 1 and arguments[0] == "--plugin":
+        os.environ[PLUGINS] = os.pathsep.join(filter(None, [os.environ.get(PLUGINS), arguments[1]]))
+        arguments = arguments[2:]
+    return arguments
 
 
 def _run(words: tuple[str, ...], arguments: list[str]) -> int:
@@ -94,7 +108,8 @@ def _with_positionals(stage: Callable[..., Any]) -> Callable[..., Any]:
     signature, hints = inspect.signature(stage), get_type_hints(stage, include_extras=True)
     for name, parameter in signature.parameters.items():
         if parameter.kind is parameter.POSITIONAL_OR_KEYWORD and parameter.default is parameter.empty:
-            hints[name] = tyro.conf.Positional[hints[name]]  # type: ignore
+            shown = tyro.conf.arg(metavar=name.upper())
+            hints[name] = tyro.conf.Positional[Annotated[hints[name], shown]]  # type: ignore
     call.__signature__, call.__annotations__, call.__doc__ = signature, hints, stage.__doc__  # type: ignore
     return call
 

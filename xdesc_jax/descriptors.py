@@ -11,13 +11,18 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import importlib
+import importlib.metadata
+import os
+import runpy
 from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
 
 EMBEDDING_PREFIX = "embedding:"
+PLUGINS = "XDESC_PLUGINS"
 UNIT_TOLERANCE = 0.02  # float16 storage and rounding keep norms well inside 2 %
 # A 0..255 form saturates peaked descriptors, which shortens them.
 STORED_NORM_RANGE = (0.5, 1.05)
@@ -177,9 +182,7 @@ def canonical(
         neither = ~(unit | as_stored)
         row = int(np.argmax(neither if neither.any() else ~as_stored))
         expects = _forms(spec)
-        raise ValueError(
-            f"{at}row {first_row + row} has norm {norms[row]:.4g}, but {spec.name!r} expects {expects}"
-        )
+        raise ValueError(f"{at}row {first_row + row} has norm {norms[row]:.4g}, but {spec.name!r} expects {expects}")
     return x / np.where(norms > 0, norms, 1)[:, None]
 
 
@@ -261,8 +264,30 @@ def register(
     return spec
 
 
+@functools.cache
+def load_plugins() -> None:
+    """Imports what registers descriptors of users, once: installed packages with an entry point in the group
+    'xdesc_jax.descriptors', and the modules or .py files in the environment variable XDESC_PLUGINS, separated
+    as in PATH. Worker processes inherit the variable.
+
+    Raises:
+        ValueError: a file or module that cannot be imported.
+    """
+    for point in importlib.metadata.entry_points(group="xdesc_jax.descriptors"):
+        point.load()
+    for plugin in filter(None, os.environ.get(PLUGINS, "").split(os.pathsep)):
+        try:
+            if plugin.endswith(".py"):
+                runpy.run_path(plugin)
+            else:
+                importlib.import_module(plugin)
+        except (ImportError, OSError) as error:
+            raise ValueError(f"plugin {plugin}: cannot be imported ({error})") from error
+
+
 def get_entry(name: str) -> Entry:
     """The registry entry of `name`; an unknown name raises ValueError with near names."""
+    load_plugins()
     if name not in _REGISTRY:
         near = difflib.get_close_matches(name, _REGISTRY, n=3, cutoff=0.4)
         hint = f"; did you mean {', '.join(near)}?" if near else ""
@@ -277,6 +302,7 @@ def get_spec(name: str) -> DescriptorSpec:
 
 def registered() -> list[str]:
     """Names of all registered descriptors, sorted."""
+    load_plugins()
     return sorted(_REGISTRY)
 
 

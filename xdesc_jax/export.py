@@ -18,7 +18,6 @@ import numpy as np
 from xdesc_jax import __version__, console
 from xdesc_jax.bundle import Bundle, Layers, ParitySample, load
 from xdesc_jax.descriptors import DescriptorSpec, from_stored
-from xdesc_jax.deviation import RowStatistics
 from xdesc_jax.files import already_done, config_hash, write_json
 from xdesc_jax.infer import PARITY_TOLERANCE, Translator
 from xdesc_jax.models import BN_EPSILON, finish, forward, unit
@@ -29,9 +28,7 @@ if TYPE_CHECKING:
 SAMPLE_ROWS = 32
 
 
-def export(
-    run: Path, out: Path, *, which: Literal["best", "latest"] = "best", overwrite: bool = False
-) -> Path:
+def export(run: Path, out: Path, *, which: Literal["best", "latest"] = "best", overwrite: bool = False) -> Path:
     """Run directory -> model file.
 
     Args:
@@ -81,13 +78,12 @@ def to_bundle(model: TrainedModel, provenance: Mapping[str, Any] | None = None) 
         model: trained networks, statistics and sample rows.
         provenance: what to add to the model's own.
     """
-    statistics = {name: RowStatistics(*values) for name, values in model.statistics.items()}
     return Bundle(
         kind=model.kind,
         specs=model.specs,
         embedding_width=model.embedding_width,
         networks={name: fold(layers) for name, layers in model.networks.items()},
-        statistics=statistics,
+        statistics=model.statistics,
         sample=reference(model, {name: rows[:SAMPLE_ROWS] for name, rows in model.samples.items()}),
         config=model.config,
         provenance={**model.provenance, **(provenance or {})},

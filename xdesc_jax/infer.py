@@ -152,13 +152,9 @@ class Translator:
         """Spec of a descriptor or of the joint space; an unknown name raises ValueError with near ones."""
         if name == EMBEDDING or name.startswith(EMBEDDING_PREFIX):
             if self.embedding_spec is None:
-                raise ValueError(
-                    f"{self._where}: pair networks have no joint space, so nothing embeds with them"
-                )
+                raise ValueError(f"{self._where}: pair networks have no joint space, so nothing embeds with them")
             if name not in (EMBEDDING, self.embedding_spec.name):
-                raise ValueError(
-                    f"{self._where}: its joint space is {self.embedding_spec.name!r}, not {name!r}"
-                )
+                raise ValueError(f"{self._where}: its joint space is {self.embedding_spec.name!r}, not {name!r}")
             return self.embedding_spec
         if name not in self.specs:
             near = difflib.get_close_matches(name, self.names, n=3, cutoff=0.4)
@@ -235,9 +231,7 @@ class Stream:
             found.append((DeviationWarning, text))
         return found
 
-    def __call__(
-        self, x: np.ndarray, out: np.ndarray | None = None, where: str = "", first_row: int = 0
-    ) -> np.ndarray:
+    def __call__(self, x: np.ndarray, out: np.ndarray | None = None, where: str = "", first_row: int = 0) -> np.ndarray:
         """Translates rows.
 
         Args:
@@ -252,15 +246,11 @@ class Stream:
         n = len(x) if np.ndim(x) == 2 else 0
         if out is None:
             spec = self.target
-            width, dtype = (
-                (spec.stored_width, spec.stored_dtype) if self._storage else (spec.width, _dtype(spec))
-            )
+            width, dtype = (spec.stored_width, spec.stored_dtype) if self._storage else (spec.width, _dtype(spec))
             out = np.empty((n, width), dtype)
         for start in range(0, max(n, 1), BLOCK_ROWS):
             block = x if n == 0 else x[start : start + BLOCK_ROWS]
-            rows = canonical(
-                block, self.source, packed=self._packed, where=where, first_row=first_row + start
-            )
+            rows = canonical(block, self.source, packed=self._packed, where=where, first_row=first_row + start)
             y = self._block(rows)
             out[start : start + len(rows)] = stored(y, self.target) if self._storage else y
         return out

@@ -23,7 +23,7 @@ class Sum(NamedTuple):
     """A mean in the making: add both parts over devices and steps, then divide."""
 
     total: jax.Array
-    count: jax.Array
+    count: jax.Array  # type: ignore[assignment]  # hides tuple.count, which nobody wants here
 
     def mean(self) -> jax.Array:
         return self.total / jnp.maximum(self.count, 1.0)

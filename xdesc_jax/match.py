@@ -149,9 +149,7 @@ def read_pairs(path: Path, names0: Sequence[str], names1: Sequence[str]) -> list
             splits = [(line[:i].rstrip(), line[i:].lstrip()) for i in blanks]
             splits = list(dict.fromkeys(s for s in splits if s[0] in known0 and s[1] in known1))
         if len(splits) != 1:
-            raise ValueError(
-                f"{path}:{number}: expected two photo names (a tab between names with blanks): {line!r}"
-            )
+            raise ValueError(f"{path}:{number}: expected two photo names (a tab between names with blanks): {line!r}")
         found.append(splits[0])
     return found
 

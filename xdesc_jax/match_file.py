@@ -30,9 +30,7 @@ def check_names(names: Iterable[str]) -> None:
     for name in names:
         other = seen.setdefault(name.replace("/", "-"), name)
         if other != name:
-            raise ValueError(
-                f"photos {other!r} and {name!r} have the same name in a match file, where '/' is '-'"
-            )
+            raise ValueError(f"photos {other!r} and {name!r} have the same name in a match file, where '/' is '-'")
 
 
 class MatchWriter:

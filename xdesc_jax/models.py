@@ -153,7 +153,8 @@ def build_networks(specs: Mapping[str, DescriptorSpec], config: ModelConfig, axi
         config: widths and kind.
         axis_name: the mapped axis over which batch norm is synchronised, inside a mapped step.
     """
-    modules, inputs = {}, {}
+    modules: dict[str, MLP] = {}
+    inputs: dict[str, int] = {}
     mlp = partial(MLP, matmul=config.matmul, axis_name=axis_name)
     if config.kind == "encoder_decoder":
         for name, spec in specs.items():
@@ -173,7 +174,11 @@ def build_networks(specs: Mapping[str, DescriptorSpec], config: ModelConfig, axi
 
 def hidden_widths(spec: DescriptorSpec, config: ModelConfig) -> tuple[int, ...]:
     """The configuration's widths for the two kinds of the paper, else the spec's own."""
-    return {(1024, 1024): config.hidden_handcrafted, (256, 256): config.hidden_learned}.get(spec.hidden, spec.hidden)
+    chosen: dict[tuple[int, ...], tuple[int, ...]] = {
+        (1024, 1024): config.hidden_handcrafted,
+        (256, 256): config.hidden_learned,
+    }
+    return chosen.get(spec.hidden, spec.hidden)
 
 
 def pair_hidden_width(source: DescriptorSpec, target: DescriptorSpec, config: ModelConfig) -> int:
@@ -207,7 +212,7 @@ def init_variables(networks: Networks, key: jax.Array) -> Variables:
 def apply(networks: Networks, variables: Variables, name: str, x: jax.Array) -> jax.Array:
     """One network with its running statistics: [B, N] -> raw [B, M]."""
     own = {kind: variables[kind][name] for kind in ("params", "batch_stats")}
-    return networks.modules[name].apply(own, x)
+    return jnp.asarray(networks.modules[name].apply(own, x))
 
 
 def embed(networks: Networks, variables: Variables, x: jax.Array, source: str) -> jax.Array:

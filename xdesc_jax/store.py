@@ -136,9 +136,7 @@ class FeatureStore:
         try:
             keypoints = np.asarray(group["keypoints"], np.float32).reshape(-1, 2)
             descriptors = np.ascontiguousarray(np.asarray(group["descriptors"]).T)
-            optional = {
-                k: np.asarray(group[k], np.float32) for k in ("scales", "oris", "affine") if k in group
-            }
+            optional = {k: np.asarray(group[k], np.float32) for k in ("scales", "oris", "affine") if k in group}
             size = tuple(int(v) for v in group["image_size"]) if "image_size" in group else (0, 0)
             if "valid" in group:
                 valid = np.asarray(group["valid"], bool)

@@ -73,9 +73,7 @@ def translate(
     if already_done(out, _found_hash(out, summary), expected, overwrite):
         console.out.print(f"{out} is up to date", markup=False)
         return out
-    console.settings(
-        f"xdesc translate -> {out}", {"features": features, "model": model, **config, "hash": expected}
-    )
+    console.settings(f"xdesc translate -> {out}", {"features": features, "model": model, **config, "hash": expected})
     summary.unlink(missing_ok=True)  # it must not vouch for a file that it does not describe
     start = time.perf_counter()
     if features.suffix == ".h5":
@@ -165,9 +163,7 @@ def _translate_array(features: Path, out: Path, stream: Stream) -> dict[str, int
     return {"invalid_rows": 0}
 
 
-def _summarise(
-    path: Path, stream: Stream, counts: dict[str, int], config: dict[str, Any], seconds: float
-) -> None:
+def _summarise(path: Path, stream: Stream, counts: dict[str, int], config: dict[str, Any], seconds: float) -> None:
     zero = stream.zero_rows - counts["invalid_rows"]
     figures = {**counts, "rows": stream.rows, "zero_rows": zero, "seconds": round(seconds, 3)}
     warnings = [text for category, text in stream.findings() if category is not ZeroRowsWarning]

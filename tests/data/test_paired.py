@@ -111,9 +111,7 @@ def test_files_that_do_not_say_what_they_hold_are_named_by_the_caller(tmp_path):
         rows = rng.standard_normal((4, width))
         with h5py.File(path, "w") as file:
             file["db/1.jpg/keypoints"] = np.arange(8, dtype=np.float16).reshape(4, 2)
-            file["db/1.jpg/descriptors"] = (length * rows / np.linalg.norm(rows, axis=1)[:, None]).T.astype(
-                "f2"
-            )
+            file["db/1.jpg/descriptors"] = (length * rows / np.linalg.norm(rows, axis=1)[:, None]).T.astype("f2")
     with pytest.raises(ValueError, match="does not say which descriptor it holds"):
         PairedStores(paths)
     with pytest.raises(ValueError, match="names 1 of 2"):
@@ -128,7 +126,5 @@ def test_files_that_do_not_say_what_they_hold_are_named_by_the_caller(tmp_path):
 def test_an_affine_shape_gives_scale_and_orientation():
     turn, scale = 0.5, 3.0
     a = scale * np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]], np.float32)
-    features = ImageFeatures(
-        np.zeros((1, 2), np.float32), np.zeros((1, 4)), np.ones(1, bool), (9, 9), affine=a[None]
-    )
+    features = ImageFeatures(np.zeros((1, 2), np.float32), np.zeros((1, 4)), np.ones(1, bool), (9, 9), affine=a[None])
     np.testing.assert_allclose(keypoint_rows([features]), [[0, 0, scale, turn]], rtol=1e-6)

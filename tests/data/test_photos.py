@@ -45,9 +45,7 @@ def straight(photos, tmp_path_factory):
 
 
 def rows_of(folder, split):
-    source = open_source(
-        folder, split, 9, ["brief", "sift", "keypoint"], True, shuffle=False, remainder="pad"
-    )
+    source = open_source(folder, split, 9, ["brief", "sift", "keypoint"], True, shuffle=False, remainder="pad")
     batches = list(source.epoch(0))
     return {k: np.concatenate([b[k][b["mask"]] for b in batches]) for k in batches[0]}
 

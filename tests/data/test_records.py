@@ -24,18 +24,12 @@ def all_rows(folder, split) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_every_valid_row_of_the_files_is_in_the_records_once_and_still_aligned(tmp_path, stores, format):
-    info = records(
-        tmp_path / "out", paired=tuple(stores), format=format, rows_per_shard=6, validation_share=0.5
-    )
+    info = records(tmp_path / "out", paired=tuple(stores), format=format, rows_per_shard=6, validation_share=0.5)
     found = {split: all_rows(info.path, split) for split in info.counts}
     with stage.PairedStores(stores) as source:
         for photo, (name, rows) in enumerate(source.rows()):
             assert info.photos[photo] == name
-            mine = [
-                (s, np.flatnonzero(f["photo"] == photo))
-                for s, f in found.items()
-                if (f["photo"] == photo).any()
-            ]
+            mine = [(s, np.flatnonzero(f["photo"] == photo)) for s, f in found.items() if (f["photo"] == photo).any()]
             assert len(mine) == (1 if len(rows["keypoint"]) else 0)
             for split, at in mine:
                 at = at[np.argsort(found[split]["keypoint"][at, 0])]
@@ -88,9 +82,7 @@ def test_rows_per_photo_are_limited_by_a_draw_that_depends_on_the_seed(tmp_path,
     found = []
     for seed in (0, 0, 1):
         out = tmp_path / f"{len(found)}"
-        info = records(
-            out, paired=tuple(stores), format="npy", max_rows_per_photo=3, seed=seed, validation_share=0
-        )
+        info = records(out, paired=tuple(stores), format="npy", max_rows_per_photo=3, seed=seed, validation_share=0)
         assert info.counts == {"train": 6, "validation": 0}
         rows = all_rows(out, "train")
         assert sorted(rows["photo"]) == [0, 0, 0, 2, 2, 2]

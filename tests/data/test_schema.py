@@ -90,9 +90,7 @@ def test_a_cut_data_file_is_named_with_both_sizes_before_it_is_read(copy):
 
 
 def test_a_column_that_is_not_there_is_named_with_those_that_are(folder):
-    with pytest.raises(
-        ValueError, match=r"has no column 'hardnet' \(columns: brief, sift, keypoint, photo\)"
-    ):
+    with pytest.raises(ValueError, match=r"has no column 'hardnet' \(columns: brief, sift, keypoint, photo\)"):
         RecordInfo.load(folder).select(["sift", "hardnet"])
 
 

@@ -63,9 +63,7 @@ def test_all_descriptors_in_their_stored_form(patches, weights):
 
 def test_rows_equal_the_functions_they_come_from(patches):
     rows = describe.describe_patches(["brief", "sift"], patches)
-    np.testing.assert_array_equal(
-        rows["brief"], pack_bits(np.asarray(brief.describe(patches.astype(np.float32))))
-    )
+    np.testing.assert_array_equal(rows["brief"], pack_bits(np.asarray(brief.describe(patches.astype(np.float32)))))
     np.testing.assert_allclose(rows["sift"], sift.describe(patches.astype(np.float32) / 255), atol=1e-6)
 
 

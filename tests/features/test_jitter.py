@@ -70,9 +70,7 @@ def test_relighting_follows_its_formula(patches):
     found = relight(patches, gamma, contrast, brightness)
     for i, p in enumerate(patches):
         q = p ** gamma[i]
-        np.testing.assert_allclose(
-            found[i], contrast[i] * (q - q.mean()) + q.mean() + brightness[i], atol=1e-6
-        )
+        np.testing.assert_allclose(found[i], contrast[i] * (q - q.mean()) + q.mean() + brightness[i], atol=1e-6)
 
 
 def test_each_patch_draws_its_own_change():
@@ -115,9 +113,7 @@ def test_light_changes_by_the_deviation_asked_for(setting, deviation):
     assert drawn.std() == pytest.approx(deviation, rel=0.1)
 
 
-@pytest.mark.parametrize(
-    ("setting", "deviation"), [("rotation_deg", 4.0), ("scale", 0.05), ("shift_px", 0.5)]
-)
+@pytest.mark.parametrize(("setting", "deviation"), [("rotation_deg", 4.0), ("scale", 0.05), ("shift_px", 0.5)])
 def test_content_moves_by_the_deviation_asked_for(setting, deviation):
     x = np.arange(32, dtype=np.float32)
     planes = np.tile(0.5 + (x - 15.5) / 100, (1000, 32, 1))  # its slopes give rotation and scale

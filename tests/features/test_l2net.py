@@ -32,9 +32,7 @@ def numpy_l2net(kind, a, patches):
     variance = ((x - mean) ** 2).sum((2, 3), keepdims=True) / (count - 1 if kind == "hardnet" else count)
     x = (x - mean) / (np.sqrt(variance) + 1e-6 if kind == "hardnet" else np.sqrt(variance + 1e-5))
     for i, (convolution, normalisation) in enumerate(NAMES[kind]):
-        x = convolve(
-            x, a[f"{convolution}.weight"], stride=2 if i in (2, 4) else 1, padding=0 if i == 6 else 1
-        )
+        x = convolve(x, a[f"{convolution}.weight"], stride=2 if i in (2, 4) else 1, padding=0 if i == 6 else 1)
         mean, variance = (a[f"{normalisation}.running_{s}"][:, None, None] for s in ("mean", "var"))
         x = (x - mean) / np.sqrt(variance.astype(np.float64) + 1e-5)
         x = x if i == 6 else np.maximum(x, 0)
@@ -136,9 +134,7 @@ def test_dropout_drops_its_share_and_keeps_the_mean():
 
 
 def test_dropout_depends_on_the_key_alone(net, patches, trained):
-    first, again, other = (
-        jitted_train(net.kernels, patches, jax.random.key(k), dropout=0.3)[0] for k in (3, 3, 4)
-    )
+    first, again, other = (jitted_train(net.kernels, patches, jax.random.key(k), dropout=0.3)[0] for k in (3, 3, 4))
     np.testing.assert_array_equal(first, again)
     assert np.abs(first - other).max() > 0.1 and np.abs(first - trained[0]).max() > 0.1
 
@@ -161,9 +157,7 @@ def test_gradients_are_finite_with_flat_patches(net):
 
 def test_float16_safetensors_are_read_as_float32(tmp_path):
     arrays = random_arrays("hardnet", np.float16)
-    safetensors.numpy.save_file(
-        {k: np.ascontiguousarray(v) for k, v in arrays.items()}, tmp_path / "w.safetensors"
-    )
+    safetensors.numpy.save_file({k: np.ascontiguousarray(v) for k, v in arrays.items()}, tmp_path / "w.safetensors")
     net = l2net.load_hardnet(tmp_path / "w.safetensors")
     assert {leaf.dtype for leaf in jax.tree.leaves(net)} == {jnp.dtype(jnp.float32)}
     expected = np.float32(arrays["features.6.weight"]).transpose(2, 3, 1, 0)

@@ -71,9 +71,7 @@ def test_a_flat_patch_gives_zeros_in_the_centred_variant():
 
 
 def test_a_flat_patch_gives_the_fixed_row_of_2021():
-    rows = np.asarray(
-        describe_kornia05(np.array([0, 0.3, 1], np.float32)[:, None, None] * np.ones((1, 32, 32)))
-    )
+    rows = np.asarray(describe_kornia05(np.array([0, 0.3, 1], np.float32)[:, None, None] * np.ones((1, 32, 32))))
     np.testing.assert_allclose(rows, np.tile(golden("sift_kornia05")[6], (3, 1)), rtol=0, atol=2e-6)
     assert not rows[:, 16:].any()
 

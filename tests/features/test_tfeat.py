@@ -43,7 +43,5 @@ def test_a_file_of_another_network_is_refused(tmp_path):
     arrays = random_arrays()
     arrays["descr.1.weight"] = arrays.pop("descr.0.weight")
     np.savez(tmp_path / "other.npz", **arrays)
-    with pytest.raises(
-        ValueError, match=r"other.npz: .*missing 'descr.0.weight'; unexpected 'descr.1.weight'"
-    ):
+    with pytest.raises(ValueError, match=r"other.npz: .*missing 'descr.0.weight'; unexpected 'descr.1.weight'"):
         tfeat.load(tmp_path / "other.npz")

@@ -60,9 +60,7 @@ def test_pickled_objects_in_npz_are_refused(tmp_path):
 def test_a_pytorch_file_without_torch_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     (tmp_path / "w.pth").write_bytes(b"x")
-    with pytest.raises(
-        ValueError, match=r"w.pth: reading a PyTorch file needs torch.*\.npz or \.safetensors"
-    ):
+    with pytest.raises(ValueError, match=r"w.pth: reading a PyTorch file needs torch.*\.npz or \.safetensors"):
         read_arrays(tmp_path / "w.pth")
 
 

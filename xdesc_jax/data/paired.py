@@ -51,8 +51,7 @@ class PairedStores:
             raise ValueError(f"--descriptors names {len(descriptors)} of {len(paths)} paired feature files")
         with contextlib.ExitStack() as stack:
             self._stores = [
-                stack.enter_context(_open(path, name))
-                for path, name in itertools.zip_longest(paths, descriptors or ())
+                stack.enter_context(_open(path, name)) for path, name in itertools.zip_longest(paths, descriptors or ())
             ]
             self.specs: dict[str, DescriptorSpec] = {}
             for store in self._stores:

@@ -136,9 +136,7 @@ def records(
             )
         config = {**dataclasses.asdict(settings), **source.config}
         origin = photos or " ".join(map(str, paired))
-        console.settings(
-            "records", {"from": origin, "out": out, "found": f"{len(source.names)} photos", **config}
-        )
+        console.settings("records", {"from": origin, "out": out, "found": f"{len(source.names)} photos", **config})
         if is_finished(out, config, overwrite):
             console.out.print(f"{out} is finished")
             return RecordInfo.load(out)
@@ -171,9 +169,7 @@ def summarize(info: RecordInfo) -> None:
     console.table(title, ("split", "rows", "shards"), rows)
 
 
-def build(
-    out: Path, source: RowSource, work: Path, settings: RecordSettings, config: dict[str, Any]
-) -> RecordInfo:
+def build(out: Path, source: RowSource, work: Path, settings: RecordSettings, config: dict[str, Any]) -> RecordInfo:
     """Writes the rows of `source` as a records folder, which appears at `out` when it is complete.
 
     Args:
@@ -236,9 +232,7 @@ def _spread(
             spreaders[split_of[name]].add(kept)
 
 
-def _write_data(
-    folder: Path, format: str, columns: Mapping[str, Column], spreaders: Mapping[str, Spreader]
-) -> None:
+def _write_data(folder: Path, format: str, columns: Mapping[str, Column], spreaders: Mapping[str, Spreader]) -> None:
     write_split = npy_format.write_split
     if format == "tfds":
         from xdesc_jax.data import builder

@@ -74,9 +74,7 @@ class Source(abc.ABC):
         self._columns = self.info.select(columns, patches)
         self._batch = batch_size // num_hosts
         fewest, most = self._host_rows()
-        self.batches_per_epoch = (
-            fewest // self._batch if self.remainder == "drop" else -(-most // self._batch)
-        )
+        self.batches_per_epoch = fewest // self._batch if self.remainder == "drop" else -(-most // self._batch)
         if not self.batches_per_epoch:
             raise ValueError(
                 f"{path}: split {split!r} gives a host {fewest} rows, fewer than one batch of {self._batch}"

@@ -30,9 +30,7 @@ class Spreader:
         shard_rows: rows of each shard; they differ by one at most.
     """
 
-    def __init__(
-        self, folder: Path, columns: Mapping[str, Column], rows: int, rows_per_shard: int, seed: int
-    ):
+    def __init__(self, folder: Path, columns: Mapping[str, Column], rows: int, rows_per_shard: int, seed: int):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         self._folder = folder

@@ -265,9 +265,7 @@ def load(path: Path | str, names: Sequence[tuple[str, str]], prefix: str = "") -
     kernels, statistics = [], []
     for convolution, normalisation in names:
         kernels.append(jnp.asarray(np.transpose(arrays[f"{convolution}.weight"], (2, 3, 1, 0))))
-        mean, variance = (
-            jnp.asarray(arrays[f"{normalisation}.{s}"]) for s in ("running_mean", "running_var")
-        )
+        mean, variance = (jnp.asarray(arrays[f"{normalisation}.{s}"]) for s in ("running_mean", "running_var"))
         if (variance < 0).any():
             raise ValueError(f"{path}: '{normalisation}.running_var' holds a negative value")
         statistics.append(Statistics(mean, variance))

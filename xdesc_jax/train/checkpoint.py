@@ -22,7 +22,9 @@ from xdesc_jax import models
 from xdesc_jax.config import TrainConfig, from_dict
 from xdesc_jax.console import warn
 from xdesc_jax.descriptors import DescriptorSpec
+from xdesc_jax.deviation import RowStatistics
 from xdesc_jax.files import read_json
+from xdesc_jax.train.inputs import Statistics
 from xdesc_jax.train.step import TrainState, create_state
 
 METRIC = "mean_rank1"
@@ -60,9 +62,13 @@ class Checkpoints:
             ]
         )
         options = ocp.CheckpointManagerOptions(
-            preservation_policy=policies, best_fn=lambda m: m[METRIC], read_only=read_only, cleanup_tmp_directories=not read_only,
-            create=not read_only, step_format_fixed_length=8,
-        )  # fmt: skip
+            preservation_policy=policies,
+            best_fn=lambda m: m[METRIC],  # without it, metrics are not kept for later processes
+            read_only=read_only,
+            cleanup_tmp_directories=not read_only,
+            create=not read_only,
+            step_format_fixed_length=8,
+        )
         self._manager = ocp.CheckpointManager(self.directory, options=options)
         self._unverified: tuple[int, str] | None = None
 
@@ -76,15 +82,16 @@ class Checkpoints:
         tree = _tree(jax.device_get(state))
         if not all(np.isfinite(x).all() for x in jax.tree.leaves(tree["params"])):
             raise FloatingPointError(f"weights are not finite after step {position.step}; not saved")
+        content = digest(tree)
         meta = {
             "position": dataclasses.asdict(position),
-            "digest": digest(tree),
+            "digest": content,
             "config_hash": self.config_hash,
             "metrics": metrics,
         }
         items = ocp.args.Composite(state=ocp.args.StandardSave(tree), meta=ocp.args.JsonSave(meta))
         self._manager.save(position.step, args=items, metrics=metrics, force=True)
-        self._unverified = (position.step, meta["digest"])
+        self._unverified = (position.step, content)
 
     def verify(self) -> None:
         """Waits for the last save and compares what was written; a bad one is deleted and reported."""
@@ -207,7 +214,7 @@ class TrainedModel:
         networks: 'encoder/<name>', 'decoder/<name>' or 'pair/<source>/<target>' -> list of layers
             {kernel [N, M], bias [M]} and, but for the last, {scale, offset, mean, var} [M] of the batch norm
             that follows, epsilon 1e-5. They map canonical rows, whatever scale training used.
-        statistics: mean and standard deviation [D] of the canonical rows of each descriptor.
+        statistics: mean, deviation and spread over photos of the canonical rows of each descriptor.
         samples: up to 64 aligned training rows of each descriptor in stored form.
         config: the resolved configuration.
         provenance: data, steps, figures, versions.
@@ -217,7 +224,7 @@ class TrainedModel:
     specs: dict[str, DescriptorSpec]
     embedding_width: int
     networks: dict[str, list[dict[str, np.ndarray]]]
-    statistics: dict[str, tuple[np.ndarray, np.ndarray]]
+    statistics: dict[str, RowStatistics]
     samples: dict[str, np.ndarray]
     config: dict[str, Any]
     provenance: dict[str, Any]
@@ -242,17 +249,14 @@ def load_model(run: Path | str, which: str = "best") -> TrainedModel:
     if found is None:
         raise ValueError(f"{run}: has no checkpoint yet")
     state, position = found
-    with np.load(run / "statistics.npz") as arrays:
-        moments = {n: (arrays[f"mean/{n}"], arrays[f"std/{n}"]) for n in specs}
-        scales = {n: float(arrays[f"scale/{n}"]) for n in specs}
-        samples = {n: arrays[f"sample/{n}"] for n in specs}
+    statistics = Statistics.load(run / "statistics.npz")
     return TrainedModel(
         kind=config.model.kind,
         specs=specs,
         embedding_width=config.model.embedding_width if config.model.kind == "encoder_decoder" else 0,
-        networks={key: _layers(state, key, scales) for key in networks.modules},
-        statistics=moments,
-        samples=samples,
+        networks={key: _layers(state, key, statistics.scale) for key in networks.modules},
+        statistics=statistics.rows,
+        samples=statistics.sample,
         config=dataclasses.asdict(config),
         provenance=_provenance(run, settings, config, position),
     )

@@ -6,9 +6,9 @@ batch on the device, and mean, deviation and scale of each descriptor.
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,13 @@ import numpy as np
 
 from xdesc_jax.config import JitterConfig, TrainConfig
 from xdesc_jax.data import open_source
-from xdesc_jax.data.schema import RecordInfo
+from xdesc_jax.data.schema import PATCH, PHOTO, RecordInfo
 from xdesc_jax.data.source import Source
 from xdesc_jax.descriptors import DescriptorSpec, get_spec, stored
+from xdesc_jax.deviation import RowStatistics
 from xdesc_jax.features.describe import describer
 from xdesc_jax.features.jitter import JitterSettings, jitter
+from xdesc_jax.files import atomic
 from xdesc_jax.train.step import Batch, describe_inputs, read_inputs
 
 STATISTICS_ROWS = 65536
@@ -35,31 +37,42 @@ class Statistics:
     """Figures of the training rows of each descriptor.
 
     Attributes:
-        mean, std: [D] of canonical rows, bits as 0 and 1.
+        rows: mean, deviation and spread over photos of canonical rows, bits as 0 and 1.
         scale: the root mean square norm where the descriptor is neither binary nor of unit length, else 1;
             training divides by it, so that every translation loss is in units of a descriptor's length.
         sample: up to 64 rows in stored form, aligned between descriptors.
     """
 
-    mean: dict[str, np.ndarray]
-    std: dict[str, np.ndarray]
+    rows: dict[str, RowStatistics]
     scale: dict[str, float]
     sample: dict[str, np.ndarray]
 
     def save(self, path: Path) -> None:
         arrays: dict[str, Any] = {}
-        for field in ("mean", "std", "scale", "sample"):
-            arrays |= {f"{field}/{name}": value for name, value in getattr(self, field).items()}
-        np.savez(path, **arrays)
+        for name, rows in self.rows.items():
+            arrays |= {f"rows/{name}/{field}": value for field, value in rows.arrays().items()}
+            arrays |= {f"scale/{name}": np.float32(self.scale[name]), f"sample/{name}": self.sample[name]}
+        with atomic(path) as temporary, temporary.open("wb") as file:
+            np.savez(file, **arrays)
 
     @classmethod
     def load(cls, path: Path) -> Statistics:
-        found: dict[str, dict[str, Any]] = {"mean": {}, "std": {}, "scale": {}, "sample": {}}
-        with np.load(path) as arrays:
-            for key in arrays.files:
-                field, name = key.split("/", 1)
-                found[field][name] = float(arrays[key]) if field == "scale" else arrays[key]
-        return cls(**found)
+        """Raises ValueError where the file is cut short."""
+        rows: dict[str, dict[str, np.ndarray]] = {}
+        scale, sample = {}, {}
+        try:
+            with np.load(path) as arrays:
+                for key in arrays.files:
+                    match key.split("/"):
+                        case ["rows", name, field]:
+                            rows.setdefault(name, {})[field] = arrays[key]
+                        case ["scale", name]:
+                            scale[name] = float(arrays[key])
+                        case ["sample", name]:
+                            sample[name] = arrays[key]
+        except (OSError, ValueError, zipfile.BadZipFile) as error:
+            raise ValueError(f"{path}: statistics of the run cannot be read ({error})") from error
+        return cls({name: RowStatistics(**fields) for name, fields in rows.items()}, scale, sample)
 
 
 def choose_specs(info: RecordInfo | None, config: TrainConfig) -> dict[str, DescriptorSpec]:
@@ -105,7 +118,7 @@ def inputs_function(
     settings = jitter_settings(config.jitter)
 
     def describe(batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
-        patches = batch["patch"].astype(np.float32) / 255
+        patches = batch[PATCH].astype(np.float32) / 255
         if augment and config.jitter != JitterConfig():
             patches = jitter(key, patches, settings)
         return describe_inputs(patches, specs, scales, describers)
@@ -120,39 +133,46 @@ def jitter_settings(config: JitterConfig) -> JitterSettings:
     )  # fmt: skip
 
 
-def collect_rows(batches: Iterable[Mapping[str, np.ndarray]], inputs_of: InputsOf, rows: int) -> dict[str, np.ndarray]:
-    """Canonical rows of the first batches, padding left out, at most `rows` of them, [n, D] each."""
+def collect_rows(
+    batches: Iterable[Mapping[str, np.ndarray]], inputs_of: InputsOf, rows: int
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Canonical rows of the first batches, [n, D] each, and their photos [n]; padding left out, n at most `rows`."""
     parts: list[dict[str, np.ndarray]] = []
-    found = 0
+    photos: list[np.ndarray] = []
     compiled = jax.jit(inputs_of)
     for batch in batches:
         keep = np.asarray(batch["mask"])
         made = compiled(dict(batch), jax.random.key(0))
         parts.append({name: np.asarray(x)[keep] for name, x in made.items()})
-        found += int(keep.sum())
-        if found >= rows:
+        photos.append(np.asarray(batch[PHOTO])[keep])
+        if sum(map(len, photos)) >= rows:
             break
-    return {name: np.concatenate([part[name] for part in parts])[:rows] for name in parts[0]}
+    found = {name: np.concatenate([part[name] for part in parts])[:rows] for name in parts[0]}
+    return found, np.concatenate(photos)[:rows]
 
 
 def measure_statistics(
     source: Source, specs: Mapping[str, DescriptorSpec], config: TrainConfig, rows: int = STATISTICS_ROWS
 ) -> Statistics:
-    """Mean, deviation and scale over the first rows of the first epoch, and a sample."""
+    """Figures of the first rows of the first epoch, and a sample."""
     ones = dict.fromkeys(specs, 1.0)
-    found = collect_rows(source.epoch(0), inputs_function(config, specs, ones, augment=False), rows)
-    plain = {name: not (spec.binary or spec.normalized) for name, spec in specs.items()}
-    rms: Callable[[np.ndarray], float] = lambda x: float(np.sqrt(np.mean(np.sum(np.square(x), axis=1))))  # noqa: E731
+    found, photos = collect_rows(source.epoch(0), inputs_function(config, specs, ones, augment=False), rows)
     return Statistics(
-        mean={n: x.mean(axis=0) for n, x in found.items()},
-        std={n: x.std(axis=0) for n, x in found.items()},
-        scale={n: (rms(x) or 1.0) if plain[n] else 1.0 for n, x in found.items()},
-        sample={n: stored(_canonical(x[:SAMPLE_ROWS], specs[n]), specs[n]) for n, x in found.items()},
+        rows={name: RowStatistics.of(x, photos) for name, x in found.items()},
+        scale={name: typical_norm(x) if plain(specs[name]) else 1.0 for name, x in found.items()},
+        sample={name: stored(_canonical(x[:SAMPLE_ROWS], specs[name]), specs[name]) for name, x in found.items()},
     )
+
+
+def plain(spec: DescriptorSpec) -> bool:
+    """Whether rows have a length of their own: neither bits nor of unit length."""
+    return not (spec.binary or spec.normalized)
+
+
+def typical_norm(x: np.ndarray) -> float:
+    """Root mean square norm of rows [N, D]; 1 where all are zero."""
+    return float(np.sqrt(np.mean(np.sum(np.square(x), axis=1)))) or 1.0
 
 
 def _canonical(rows: np.ndarray, spec: DescriptorSpec) -> np.ndarray:
     return rows > 0.5 if spec.binary else rows
-
-
-validation_inputs = partial(inputs_function, augment=False)

@@ -11,7 +11,7 @@ import importlib.metadata
 import shutil
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ from xdesc_jax.bundle import Bundle
 from xdesc_jax.bundle import load as load_bundle
 from xdesc_jax.config import TrainConfig, differences, load_config
 from xdesc_jax.data.schema import TRAIN, VALIDATION, RecordInfo
-from xdesc_jax.files import atomic, config_hash, read_json, write_json
+from xdesc_jax.files import config_hash, read_json, write_json
 from xdesc_jax.models import Networks, build_networks
 from xdesc_jax.train import inputs, parallel
 from xdesc_jax.train.checkpoint import Checkpoints, Position
@@ -103,7 +103,7 @@ def train(config: TrainConfig, data: Path, workdir: Path, *, init: Path | None =
 
 def _prepare(run: Path, config: TrainConfig, info: RecordInfo, specs: dict[str, Any], bundle: Bundle | None) -> str:
     """Writes the run's settings, or compares them with what is there; returns their hash."""
-    settings = {
+    settings: dict[str, Any] = {
         "config": dataclasses.asdict(config),
         "data": {
             "path": str(info.path),
@@ -134,9 +134,7 @@ def _prepare(run: Path, config: TrainConfig, info: RecordInfo, specs: dict[str, 
 def _statistics(run: Path, training: Any, specs: dict[str, Any], config: TrainConfig) -> Statistics:
     path = run / "statistics.npz"
     if not path.exists():
-        measured = inputs.measure_statistics(training, specs, config)
-        with atomic(path) as temporary, temporary.open("wb") as file:
-            measured.save(file)  # type: ignore[arg-type]
+        inputs.measure_statistics(training, specs, config).save(path)
     return Statistics.load(path)
 
 
@@ -145,7 +143,7 @@ def _validation_rows(
 ) -> dict[str, jax.Array]:
     source = inputs.open_split(data, VALIDATION, config, specs, min(config.batch_size, 1024))
     inputs_of = inputs.inputs_function(config, specs, statistics.scale, augment=False)
-    rows = inputs.collect_rows(source.epoch(0), inputs_of, config.validation_rows)
+    rows, _ = inputs.collect_rows(source.epoch(0), inputs_of, config.validation_rows)
     return {name: jnp.asarray(x) for name, x in rows.items()}
 
 
@@ -200,7 +198,7 @@ def command(prog: str, arguments: list[str]) -> None:
         config: Path | None = None,
         init: Path | None = None,
         overwrite: bool = False,
-        settings: tyro.conf.OmitArgPrefixes[TrainConfig] = defaults,
+        settings: Annotated[TrainConfig, tyro.conf.arg(name="")] = defaults,
     ) -> None:
         """Records -> run directory. Started again with the same settings, it goes on where it stopped.
 

@@ -7,6 +7,7 @@ its own input over the rows: scale * (x - mean) / deviation + offset = x.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -58,7 +59,7 @@ def start_from_bundle(
         for name in decoders:
             _check(name, bundle, networks, state)
             params[name], stats[name] = _unfold(_scaled(bundle.networks[name], name, scales), embeddings)
-    return state.replace(params=params, batch_stats=stats)
+    return dataclasses.replace(state, params=params, batch_stats=stats)
 
 
 def _check(name: str, bundle: Bundle, networks: Networks, state: TrainState) -> None:

@@ -1,0 +1,46 @@
+"""Configurations: files, hashes and differences."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from xdesc_jax.config import LossConfig, ModelConfig, TrainConfig, differences, from_dict, load_config
+
+CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.py"))
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
+def test_shipped_configurations_load_and_say_how_to_run(path):
+    assert isinstance(load_config(path), TrainConfig)
+    assert f"--config configs/{path.name}" in path.read_text()
+
+
+def test_the_paper_configuration_is_the_papers():
+    config = load_config(next(p for p in CONFIGS if p.stem == "paper"))
+    assert (config.epochs, config.batch_size, config.optimizer.learning_rate) == (5, 1024, 1e-3)
+    assert (config.loss.alpha, config.loss.margin, config.loss.variant) == (0.1, 1.0, "quadratic")
+    assert (config.model.embedding_width, config.model.hidden_handcrafted) == (128, (1024, 1024))
+
+
+def test_a_configuration_survives_json():
+    config = TrainConfig(descriptors=("a", "b"), model=ModelConfig(hidden_learned=(3,)))
+    fields = dataclasses.asdict(config) | {"descriptors": ["a", "b"]}
+    assert from_dict(fields) == config and from_dict(fields).hash == config.hash
+
+
+def test_differences_name_nested_fields():
+    a, b = TrainConfig(), TrainConfig(epochs=6, loss=LossConfig(margin=0.5))
+    assert differences(dataclasses.asdict(a), dataclasses.asdict(b)) == ["epochs: 5 -> 6", "loss.margin: 1.0 -> 0.5"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("x = 1\n", "defines no get_config"), ("def get_config():\n    return 3\n", "returned int, expected TrainConfig")],
+)
+def test_a_file_without_a_configuration_is_named(tmp_path, text, message):
+    (tmp_path / "c.py").write_text(text)
+    with pytest.raises(ValueError, match=f"c.py.*{message}"):
+        load_config(tmp_path / "c.py")
