@@ -12,7 +12,8 @@ An own descriptor takes a few lines and then works by name in every stage:
     def pooled(patches):  # float32 [B, 32, 32] in 0..1 -> float32 [B, 64], unit rows
         rows = patches.reshape(-1, 8, 4, 8, 4).mean(axis=(2, 4)).reshape(-1, 64)
         rows = rows - rows.mean(axis=1, keepdims=True)
-        return rows / (1e-6 + jnp.linalg.norm(rows, axis=1, keepdims=True))
+        norm = jnp.linalg.norm(rows, axis=1, keepdims=True)
+        return jnp.where(norm > 1e-3, rows / norm, 0)  # flat patches give zero rows
 
     register(DescriptorSpec("pooled", 64), pooled)
     rows = describe_patches(["pooled", "sift"], patches)["pooled"]
