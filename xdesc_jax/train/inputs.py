@@ -61,7 +61,7 @@ class Statistics:
         rows: dict[str, dict[str, np.ndarray]] = {}
         scale, sample = {}, {}
         try:
-            with np.load(path) as arrays:
+            with path.open("rb") as file, np.load(file) as arrays:
                 for key in arrays.files:
                     match key.split("/"):
                         case ["rows", name, field]:

@@ -59,10 +59,12 @@ def train(config: TrainConfig, data: Path, workdir: Path, *, init: Path | None =
     if config.batch_size % len(devices):
         raise ValueError(f"batch_size {config.batch_size} does not divide over {len(devices)} devices")
     bundle = load_bundle(init) if init else None
+    # What cannot be carried out must fail here, before anything is written.
+    training = inputs.open_split(data, TRAIN, config, specs, config.batch_size)
+    inputs.inputs_function(config, specs, dict.fromkeys(specs, 1.0), augment=True)
     if overwrite and run.exists():
         shutil.rmtree(run)
     run_hash = _prepare(run, config, info, specs, bundle)
-    training = inputs.open_split(data, TRAIN, config, specs, config.batch_size)
     statistics = _statistics(run, training, specs, config)
     networks = build_networks(specs, config.model, parallel.AXIS)
     rows = _validation_rows(data, config, specs, statistics)

@@ -1,0 +1,108 @@
+"""From records to the networks: columns, patches with augmentation, statistics."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from xdesc_jax.config import JitterConfig, ModelConfig, TrainConfig
+from xdesc_jax.data import open_source
+from xdesc_jax.data.records import records
+from xdesc_jax.data.schema import RecordInfo
+from xdesc_jax.descriptors import get_spec
+from xdesc_jax.train import inputs
+from xdesc_jax.train.inputs import Statistics
+from xdesc_jax.train.run import train
+
+cv2 = pytest.importorskip("cv2", reason="needs the features extra")
+NAMES = ("brief", "sift")
+FROM_PATCHES = TrainConfig(
+    descriptors=NAMES,
+    inputs="patches",
+    epochs=1,
+    batch_size=32,
+    validation_rows=64,
+    model=ModelConfig(embedding_width=8, hidden_handcrafted=(16,)),
+    jitter=JitterConfig(rotation_deg=5, scale=0.05, shift_px=0.5, contrast=0.1, noise=0.01),
+)
+
+
+@pytest.fixture(scope="module")
+def patch_records(tmp_path_factory) -> Path:
+    """Records with patches, of photos of blobs."""
+    root = tmp_path_factory.mktemp("photos")
+    rng = np.random.default_rng(0)
+    for i in range(4):
+        noise = rng.integers(0, 256, (24, 30)).astype(np.uint8)
+        cv2.imwrite(str(root / f"{i}.png"), cv2.resize(noise, (300, 240), interpolation=cv2.INTER_CUBIC))
+    out = tmp_path_factory.mktemp("records") / "out"
+    records(out, photos=root, keypoints="opencv", format="npy", validation_share=0.3)
+    return out
+
+
+def test_descriptors_of_patches_equal_the_columns(patch_records):
+    """Computed in the step without jitter, they are the canonical rows of the stored columns."""
+    source = open_source(patch_records, "train", 32, list(NAMES), True)
+    batch = next(source.epoch(0))
+    specs, ones = {n: get_spec(n) for n in NAMES}, dict.fromkeys(NAMES, 1.0)
+    columns = TrainConfig(descriptors=NAMES)
+    still = dataclasses.replace(FROM_PATCHES, jitter=JitterConfig())
+    found = [
+        inputs.inputs_function(config, specs, ones, augment=True)(batch, jax.random.key(0))
+        for config in (columns, still)
+    ]
+    np.testing.assert_array_equal(found[0]["brief"], found[1]["brief"])
+    np.testing.assert_allclose(found[0]["sift"], found[1]["sift"], atol=1e-5)
+
+
+def test_jitter_changes_training_rows_and_not_those_of_validation(patch_records):
+    batch = next(open_source(patch_records, "train", 32, [], True).epoch(0))
+    specs, ones = {n: get_spec(n) for n in NAMES}, dict.fromkeys(NAMES, 1.0)
+    made = {}
+    for augment in (True, False):
+        function = inputs.inputs_function(FROM_PATCHES, specs, ones, augment)
+        made[augment] = [np.asarray(function(batch, jax.random.key(k))["sift"]) for k in (0, 1)]
+    assert np.abs(made[True][0] - made[True][1]).max() > 0.01
+    np.testing.assert_array_equal(made[False][0], made[False][1])
+
+
+def test_a_run_on_patches_trains(patch_records, tmp_path):
+    run = train(FROM_PATCHES, patch_records, tmp_path / "run")
+    assert (run / "validation.json").exists()
+
+
+def test_statistics_survive_a_file(toy_records, toy_config, tmp_path):
+    specs = RecordInfo.load(toy_records).specs
+    source = inputs.open_split(toy_records, "train", toy_config, specs, 64)
+    made = inputs.measure_statistics(source, specs, toy_config)
+    made.save(tmp_path / "statistics.npz")
+    read = Statistics.load(tmp_path / "statistics.npz")
+    for name in specs:
+        assert read.scale[name] == pytest.approx(made.scale[name])
+        np.testing.assert_array_equal(read.rows[name].mean, made.rows[name].mean)
+        np.testing.assert_array_equal(read.sample[name], made.sample[name])
+    assert read.scale["toy-unit"] == read.scale["toy-bits"] == 1
+    rows = made.sample["toy-plain"]
+    assert read.scale["toy-plain"] == pytest.approx(np.sqrt((rows**2).sum(1).mean()), rel=0.2)
+
+
+def test_a_cut_statistics_file_is_named(tmp_path):
+    (tmp_path / "statistics.npz").write_bytes(b"PK\x03\x04 and then nothing")
+    with pytest.raises(ValueError, match="statistics.npz"):
+        Statistics.load(tmp_path / "statistics.npz")
+
+
+def test_descriptors_of_patches_must_be_named():
+    with pytest.raises(ValueError, match="name them"):
+        inputs.choose_specs(None, TrainConfig(inputs="patches"))
+
+
+def test_weights_of_learned_descriptors_are_asked_for(patch_records, tmp_path):
+    config = dataclasses.replace(FROM_PATCHES, descriptors=("sift", "hardnet"))
+    with pytest.raises(ValueError, match="hardnet"):
+        train(config, patch_records, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
