@@ -36,7 +36,10 @@ def test_an_unknown_stage_is_an_error(capsys):
         (["train", "--data", "{tmp}/none", "--workdir", "{tmp}/run"], "none: no such records folder"),
         (["train", "--config", "{tmp}/c.py", "--data", "d", "--workdir", "r"], "c.py: no such configuration file"),
         (["export", "{tmp}", "{tmp}/m.safetensors"], "not a run directory"),
-        (["translate", "{tmp}/a.npy", "{tmp}/b.npy", "--target", "sift", "--model", "{tmp}/m.safetensors"], "a.npy: no such file"),
+        (
+            ["translate", "{tmp}/a.npy", "{tmp}/b.npy", "--target", "sift", "--model", "{tmp}/m.safetensors"],
+            "a.npy: no such file",
+        ),
         (["match", "{tmp}/a.h5", "{tmp}/b.h5", "--pairs", "exhaustive"], "a.h5: no such feature file"),
         (["evaluate", "homography", "{tmp}/none", "--out", "{tmp}/out"], "none"),
     ],

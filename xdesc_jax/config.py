@@ -91,7 +91,7 @@ class TrainConfig:
     seed: int = 0
     """Initial weights, data order, permutations and jitter."""
     resident: bool = False
-    """Hold the whole set in memory instead of streaming it."""
+    """Hold the whole training split on every device instead of streaming it."""
     checkpoint_every: int = 500
     """Steps between checkpoints; one more at each end of an epoch."""
     log_every: int = 20

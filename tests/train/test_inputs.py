@@ -14,7 +14,7 @@ from xdesc_jax.data import open_source
 from xdesc_jax.data.records import records
 from xdesc_jax.data.schema import RecordInfo
 from xdesc_jax.descriptors import get_spec
-from xdesc_jax.train import inputs
+from xdesc_jax.train import inputs, parallel
 from xdesc_jax.train.inputs import Statistics
 from xdesc_jax.train.run import train
 
@@ -73,6 +73,28 @@ def test_jitter_changes_training_rows_and_not_those_of_validation(patch_records)
 def test_a_run_on_patches_trains(patch_records, tmp_path):
     run = train(FROM_PATCHES, patch_records, tmp_path / "run")
     assert (run / "validation.json").exists()
+
+
+@pytest.mark.parametrize("devices", [1, 4])
+def test_a_set_on_the_devices_gives_the_batches_of_the_host(toy_records, devices):
+    source = open_source(toy_records, "train", 64, resident=True, remainder="pad")
+    chosen = jax.local_devices()[:devices]
+    place = parallel.resident_batches(source.arrays, chosen)
+    pairs = zip(source.row_batches(1, 2), source.epoch(1, 2), strict=True)
+    count = 0
+    for rows, expected in pairs:
+        found = place(rows)
+        for name, x in found.items():
+            assert x.shape[:2] == (devices, 64 // devices)
+            flat, mask = np.asarray(x).reshape(64, *x.shape[2:]), expected["mask"]
+            np.testing.assert_array_equal(flat[mask], expected[name][mask])
+        count += 1
+    assert count == source.batches_per_epoch - 2
+
+
+def test_a_resident_run_trains(toy_records, toy_config, tmp_path):
+    config = dataclasses.replace(toy_config, epochs=1, resident=True)
+    assert (train(config, toy_records, tmp_path / "run") / "validation.json").exists()
 
 
 def test_statistics_survive_a_file(toy_records, toy_config, tmp_path):

@@ -1,7 +1,8 @@
 """A whole split in memory, for sets that fit: numpy arrays, which the caller can put on a device.
 
 In: a records folder of either format; the 'npy' one needs no tensorflow. Out: `arrays`, and the batches of
-`source.Source` in the order numpy's Generator([seed, epoch]) gives.
+`source.Source` in the order numpy's Generator([seed, epoch]) gives; or, for arrays that lie on a device, the
+row numbers of the same batches.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from xdesc_jax.data.columns import open_column
-from xdesc_jax.data.schema import RecordInfo
+from xdesc_jax.data.schema import MASK, RecordInfo
 from xdesc_jax.data.source import Columns, Source
+
+ROW = "row"
 
 
 class ResidentSet(Source):
@@ -32,6 +35,17 @@ class ResidentSet(Source):
         if not self.shuffle:
             return np.arange(self.rows)
         return np.random.default_rng([self.seed, epoch]).permutation(self.rows)
+
+    def row_batches(self, epoch: int, start_batch: int = 0) -> Iterator[Columns]:
+        """The batches of `epoch` as indices into `arrays`: {ROW: int32 [B], 'mask': bool [B]}.
+
+        They stand for the batches of `Source.epoch`, but that padding repeats row 0.
+        """
+        mine = self.order(epoch)[self.host :: self.num_hosts].astype(np.int32)
+        for batch in range(start_batch, self.batches_per_epoch):
+            rows = mine[batch * self._batch : (batch + 1) * self._batch]
+            padding = np.zeros(self._batch - len(rows), np.int32)
+            yield {ROW: np.concatenate([rows, padding]), MASK: np.arange(self._batch) < len(rows)}
 
     def _host_rows(self) -> tuple[int, int]:
         return self.rows // self.num_hosts, -(-self.rows // self.num_hosts)

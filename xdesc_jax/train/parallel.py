@@ -31,6 +31,27 @@ def _mesh(devices: list[Any]) -> Mesh:
     return Mesh(np.asarray(devices), (AXIS,))
 
 
+def resident_batches(arrays: Mapping[str, np.ndarray], devices: list[Any]) -> Callable[..., dict[str, jax.Array]]:
+    """Puts a whole set on every device; row numbers alone travel from then on.
+
+    Args:
+        arrays: columns, [rows, ...] each.
+        devices: where the set and the batches go.
+
+    Returns:
+        ({'row': int32 [B], 'mask': bool [B]}) -> the same as `split_batch` of these rows, gathered on the devices.
+    """
+    held = replicate(dict(arrays), devices)
+    sharding = NamedSharding(_mesh(devices), PartitionSpec(AXIS))
+    take = jax.jit(lambda columns, rows: {name: x[rows] for name, x in columns.items()}, out_shardings=sharding)
+
+    def place(batch: Mapping[str, np.ndarray]) -> dict[str, jax.Array]:
+        placed = split_batch(batch, devices)
+        return take(held, placed.pop("row")) | placed
+
+    return place
+
+
 def split_batch(batch: Mapping[str, np.ndarray], devices: list[Any]) -> dict[str, jax.Array]:
     """Host rows [B, ...] -> device rows [devices, B / devices, ...], already on their devices.
 

@@ -21,6 +21,7 @@ from xdesc_jax import console
 from xdesc_jax.bundle import Bundle
 from xdesc_jax.bundle import load as load_bundle
 from xdesc_jax.config import TrainConfig, differences, load_config
+from xdesc_jax.data.resident import ResidentSet
 from xdesc_jax.data.schema import TRAIN, VALIDATION, RecordInfo
 from xdesc_jax.files import config_hash, read_json, write_json
 from xdesc_jax.models import Networks, build_networks
@@ -89,7 +90,12 @@ def train(config: TrainConfig, data: Path, workdir: Path, *, init: Path | None =
         distance=config.loss.distance,
         rate_factor=partial(learning_rate_factor, config=config.optimizer, total_steps=total),
     )
-    batches = Batches(training.batches_per_epoch, training.epoch, partial(parallel.split_batch, devices=devices))
+    if isinstance(training, ResidentSet):
+        place = parallel.resident_batches(training.arrays, devices)
+        batches = Batches(training.batches_per_epoch, training.row_batches, place)
+    else:
+        place = partial(parallel.split_batch, devices=devices)
+        batches = Batches(training.batches_per_epoch, training.epoch, place)
     measure = validator(build_networks(specs, config.model))
     try:
         fit(
