@@ -8,7 +8,7 @@ from xdesc_jax.config import ModelConfig, OptimizerConfig, TrainConfig
 
 def get_config() -> TrainConfig:
     return TrainConfig(
-        epochs=12,
+        epochs=6,
         batch_size=512,
         validation_rows=2048,
         model=ModelConfig(hidden_handcrafted=(256, 256), hidden_learned=(128, 128)),

@@ -144,6 +144,7 @@ class Bundle:
         path = Path(path)
         with atomic(path) as temporary:
             save_file(self._tensors(), temporary, metadata=self._header())
+            temporary.chmod(0o644)  # safetensors makes it readable for the owner alone
         return path
 
     def _header(self) -> dict[str, str]:

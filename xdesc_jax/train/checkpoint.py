@@ -48,6 +48,7 @@ class Checkpoints:
     Args:
         run: the run directory.
         config_hash: the configuration that the states belong to.
+        read_only: whether the folder is left as it is.
     """
 
     def __init__(self, run: Path, config_hash: str, read_only: bool = False):
@@ -64,7 +65,6 @@ class Checkpoints:
         options = ocp.CheckpointManagerOptions(
             preservation_policy=policies,
             best_fn=lambda m: m[METRIC],  # without it, metrics are not kept for later processes
-            read_only=read_only,
             cleanup_tmp_directories=not read_only,
             create=not read_only,
             step_format_fixed_length=8,
