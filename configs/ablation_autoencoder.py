@@ -1,6 +1,6 @@
 """Loss ablation of the supplement: the autoencoder variant of configs/paper.py.
 
-xdesc train --config configs/ablation_autoencoder.py --data RECORDS/xdesc/1.0.0 --workdir runs/autoencoder
+xdesc train --config configs/ablation_autoencoder.py --data RECORDS --workdir runs/autoencoder
 """
 
 from xdesc_jax.config import LossConfig, TrainConfig

@@ -1,6 +1,6 @@
 """Loss ablation of the supplement: the linear variant of configs/paper.py.
 
-xdesc train --config configs/ablation_linear.py --data RECORDS/xdesc/1.0.0 --workdir runs/linear
+xdesc train --config configs/ablation_linear.py --data RECORDS --workdir runs/linear
 """
 
 from xdesc_jax.config import LossConfig, TrainConfig

@@ -2,7 +2,7 @@
 
 Compare with configs/paper.py: the supplement finds the two on a par (figure 'Pair vs. encoder-decoder').
 
-    xdesc train --config configs/pair.py --data RECORDS/xdesc/1.0.0 --workdir runs/pair --descriptors sift hardnet
+    xdesc train --config configs/pair.py --data RECORDS --workdir runs/pair --descriptors sift hardnet
 """
 
 from xdesc_jax.config import ModelConfig, TrainConfig

@@ -3,7 +3,7 @@
 Expected: on 200 k rows of four descriptors about 15 minutes on 2 CPU cores; the paper trained 7.4 M rows in 30
 minutes on one RTX 2080 Ti.
 
-    xdesc train --config configs/paper.py --data RECORDS/xdesc/1.0.0 --workdir runs/paper
+    xdesc train --config configs/paper.py --data RECORDS --workdir runs/paper
 """
 
 from xdesc_jax.config import TrainConfig

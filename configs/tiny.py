@@ -1,6 +1,6 @@
 """Small networks for the demo and for trying things out: minutes on 2 CPU cores.
 
-xdesc train --config configs/tiny.py --data RECORDS/xdesc/1.0.0 --workdir runs/tiny
+xdesc train --config configs/tiny.py --data RECORDS --workdir runs/tiny
 """
 
 from xdesc_jax.config import ModelConfig, OptimizerConfig, TrainConfig
