@@ -16,6 +16,8 @@ $(STAMP): pyproject.toml
 		{ echo "error: $(PYTHON) is older than Python 3.11; name another with PYTHON=..."; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -e '.[dev]'
+	# The oracle of the patch tests; its opencv-python would overwrite opencv-contrib-python-headless.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps extract-patches==0.2.0
 	touch $@
 
 demo: setup

@@ -1,0 +1,50 @@
+"""Which module may import what, so that each part runs where the others' packages are not installed."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "xdesc_jax"
+OWNERS = {
+    "tensorflow": ("data/",),
+    "tensorflow_datasets": ("data/",),
+    "orbax": ("train/checkpoint.py",),
+    "pycolmap": ("colmap/pycolmap_api.py",),
+    "h5py": ("store.py", "match_file.py"),
+    "safetensors": ("bundle.py", "features/weights.py"),
+    "tensorboardX": ("train/log.py",),
+    "matplotlib": ("evaluate/drawing.py",),
+}
+
+
+def imports(path: Path) -> set[str]:
+    """Top-level names of all packages that a file imports anywhere."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module.split(".")[0])
+    return found
+
+
+@pytest.mark.parametrize("package", OWNERS)
+def test_one_part_owns_a_package(package):
+    users = {str(p.relative_to(PACKAGE)) for p in PACKAGE.rglob("*.py") if package in imports(p)}
+    assert users, f"nothing imports {package}"
+    assert {user for user in users if not user.startswith(OWNERS[package])} == set()
+
+
+def test_one_module_says_pmap_or_mesh():
+    for path in PACKAGE.rglob("*.py"):
+        names = {n.attr for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Attribute)}
+        names |= {n.id for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Name)}
+        assert path.match("train/parallel.py") or not names & {"pmap", "Mesh", "NamedSharding"}, path
+
+
+def test_files_stay_short():
+    lengths = {str(p.relative_to(PACKAGE)): len(p.read_text().splitlines()) for p in PACKAGE.rglob("*.py")}
+    assert {name: n for name, n in lengths.items() if n > 400} == {}
