@@ -12,7 +12,6 @@ import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import h5py
 import numpy as np
 
 from xdesc_jax import console
@@ -20,7 +19,7 @@ from xdesc_jax.descriptors import from_stored, get_spec
 from xdesc_jax.files import already_done, config_hash, content_hash, write_json
 from xdesc_jax.match_file import MatchWriter, check_names
 from xdesc_jax.matching import match as match_rows
-from xdesc_jax.store import FeatureStore
+from xdesc_jax.store import FeatureStore, found_hash
 
 EXHAUSTIVE = "exhaustive"
 PHOTOS_KEPT = 32  # of each feature file, so that a photo of many pairs is read once
@@ -70,7 +69,7 @@ def match(
             "ratio": ratio,
         }
         expected = config_hash(config)
-        if already_done(out, _found_hash(out), expected, overwrite):
+        if already_done(out, found_hash(out), expected, overwrite):
             console.out.print(f"{out} is up to date", markup=False)
             return out
         console.settings(
@@ -87,14 +86,6 @@ def match(
         [(k.replace("_", " "), v) for k, v in summary.items()],
     )
     return out
-
-
-def _found_hash(out: Path) -> str | None:
-    try:
-        with h5py.File(out, "r") as file:
-            return file.attrs.get("config_hash")
-    except OSError:
-        return None
 
 
 def _check_specs(store0: FeatureStore, store1: FeatureStore) -> None:

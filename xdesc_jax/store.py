@@ -50,6 +50,15 @@ class ImageFeatures:
         return len(self.keypoints)
 
 
+def found_hash(path: Path | str) -> str | None:
+    """The configuration hash in an .h5 file's attributes; None where there is no such file or attribute."""
+    try:
+        with h5py.File(path, "r") as file:
+            return file.attrs.get("config_hash")
+    except OSError:
+        return None
+
+
 class FeatureStore:
     """Reads a feature file; use as a context manager.
 

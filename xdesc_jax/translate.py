@@ -12,13 +12,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 
 from xdesc_jax import console
 from xdesc_jax.files import already_done, atomic, config_hash, content_hash, read_json, write_json
 from xdesc_jax.infer import Stream, Translator, ZeroRowsWarning
-from xdesc_jax.store import FeatureStore, StoreWriter
+from xdesc_jax.store import FeatureStore, StoreWriter, found_hash
 
 ROWS = 65536  # rows of an array translated between two steps of the progress bar
 FORMATS = (".h5", ".npy")
@@ -122,11 +121,7 @@ def _found_hash(out: Path, summary: Path) -> str | None:
     if not out.exists():
         return None
     if out.suffix == ".h5":
-        try:
-            with h5py.File(out, "r") as file:
-                return file.attrs.get("config_hash")
-        except OSError:
-            return None
+        return found_hash(out)
     return read_json(summary).get("config_hash") if summary.exists() else None
 
 
