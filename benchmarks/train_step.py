@@ -46,7 +46,13 @@ def jax_step(batch: dict[str, np.ndarray], matmul: str) -> Callable[[], float]:
     scales = dict.fromkeys(NAMES, 1.0) | {"tfeat": TFEAT_NORM}
     networks = build_networks(specs, ModelConfig(matmul=matmul), parallel.AXIS)  # type: ignore[arg-type]
     devices = jax.local_devices()[:1]
-    step = partial(train_step, networks=networks, inputs_of=lambda b, key: read_inputs(b, specs, scales))
+    step = partial(
+        train_step,
+        networks=networks,
+        inputs_of=lambda b, key: read_inputs(b, specs, scales),
+        variant="quadratic",
+        distance="euclidean",
+    )
     mapped, placed = parallel.pmapped_step(step, devices), parallel.split_batch(batch, devices)
     holder = [parallel.replicate(jax.jit(partial(create_state, networks))(jax.random.key(0)), devices)]
 
@@ -106,7 +112,7 @@ def torch_step(batch: dict[str, np.ndarray], autocast: bool) -> Callable[[], flo
             value = loss()
         value.backward()
         optimizer.step()
-        return float(value)
+        return float(value.detach())
 
     return run
 

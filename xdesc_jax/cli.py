@@ -62,6 +62,8 @@ def _take_plugins(arguments: list[str]) -> list[str]:
     """The words behind any leading `--plugin X`; the plugins are passed on in the environment."""
     from xdesc_jax.descriptors import PLUGINS
 
+    if arguments and arguments[0].startswith("--plugin="):
+        arguments = ["--plugin", arguments[0].removeprefix("--plugin="), *arguments[1:]]
     while len(arguments) > 1 and arguments[0] == "--plugin":
         os.environ[PLUGINS] = os.pathsep.join(filter(None, [os.environ.get(PLUGINS), arguments[1]]))
         arguments = arguments[2:]

@@ -26,7 +26,8 @@ class ModelConfig:
     hidden_learned: tuple[int, ...] = (256, 256)
     """Hidden widths where the descriptor's own are (256, 256)."""
     matmul: Literal["float32", "bfloat16"] = "float32"
-    """Operand type of matrix products; sums and parameters stay float32."""
+    """Operand type of matrix products; sums and parameters stay float32. float32 means the device's default
+    precision, which is TF32 on newer NVIDIA devices and bfloat16 passes on TPU."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,6 +103,13 @@ class TrainConfig:
     loss: LossConfig = LossConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     jitter: JitterConfig = JitterConfig()
+
+    def __post_init__(self) -> None:
+        for field in ("epochs", "batch_size", "checkpoint_every", "log_every", "validation_rows"):
+            if getattr(self, field) < 1:
+                raise ValueError(f"{field} is {getattr(self, field)}, expected at least 1")
+        if self.inputs == "columns" and (self.weights or self.jitter != JitterConfig()):
+            raise ValueError("weights and jitter have no effect on columns; they need inputs='patches'")
 
     @property
     def hash(self) -> str:

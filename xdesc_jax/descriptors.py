@@ -61,6 +61,8 @@ class DescriptorSpec:
             raise ValueError(f"descriptor {self.name!r}: width is {self.width}, expected at least 1")
         if self.kind not in ("real", "binary"):
             raise ValueError(f"descriptor {self.name!r}: kind is {self.kind!r}, expected 'real' or 'binary'")
+        if not self.binary and self.output == "sigmoid":
+            raise ValueError(f"descriptor {self.name!r}: output is 'sigmoid', expected 'none' or 'relu'")
         if self.binary and (self.normalized or self.output != "sigmoid"):
             raise ValueError(
                 f"descriptor {self.name!r}: a binary one has normalized=False and output='sigmoid', "

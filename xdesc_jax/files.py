@@ -27,8 +27,13 @@ def atomic(path: Path | str) -> Iterator[Path]:
     try:
         yield temporary
         if path.is_dir() and temporary.is_dir():
-            shutil.rmtree(path)
-        os.replace(temporary, path)
+            # A folder cannot be replaced in one go: the old one steps aside until the new one is there.
+            aside = path.with_name(f".{path.name}.{os.getpid()}.old")
+            os.replace(path, aside)
+            os.replace(temporary, path)
+            shutil.rmtree(aside)
+        else:
+            os.replace(temporary, path)
     finally:
         _remove(temporary)
 
@@ -43,14 +48,15 @@ def _remove(path: Path) -> None:
 def write_json(path: Path | str, value: Any) -> Path:
     """Writes `value` as indented JSON, atomically."""
     with atomic(path) as temporary:
-        temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=_plain) + "\n")
+        text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=_plain)
+        temporary.write_text(text + "\n", encoding="utf-8")
     return Path(path)
 
 
 def read_json(path: Path | str) -> Any:
     """Reads JSON; a missing or cut file raises an error that names it."""
     try:
-        return json.loads(Path(path).read_text())
+        return json.loads(Path(path).read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}: not valid JSON ({error})") from error
 

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 from xdesc_jax import console, models
-from xdesc_jax.bundle import load as load_bundle
 from xdesc_jax.config import LossConfig, ModelConfig, OptimizerConfig
 from xdesc_jax.descriptors import DescriptorSpec, from_stored
 from xdesc_jax.export import to_bundle
+from xdesc_jax.files import content_hash
 from xdesc_jax.infer import Translator
 from xdesc_jax.train.checkpoint import Checkpoints, load_model
 from xdesc_jax.train.run import train
@@ -191,7 +191,7 @@ def test_training_goes_on_from_a_model_file(straight, toy_records, toy_config, t
     run = train(once, toy_records, tmp_path / "run", init=tmp_path / "model.safetensors")
     first, model_end = log_lines(run)[0]["loss"], log_lines(straight)[-2]["loss"]
     assert first < 1.15 * model_end
-    assert load_bundle(tmp_path / "model.safetensors").space_id == load_model(run).provenance["init"]
+    assert load_model(run).provenance["init"] == content_hash(tmp_path / "model.safetensors")
 
 
 def test_init_from_another_architecture_is_refused(straight, toy_config):
@@ -200,6 +200,13 @@ def test_init_from_another_architecture_is_refused(straight, toy_config):
     networks = models.build_networks(bundle.specs, wider)
     with pytest.raises(ValueError, match="encoder/toy-bits has layers"):
         start_from_bundle(create_state(networks, jax.random.key(0)), networks, bundle, {}, {})
+
+
+def test_overwrite_spares_a_folder_that_is_no_run(toy_records, toy_config, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match="holds no run"):
+        train(toy_config, toy_records, tmp_path, overwrite=True)
+    assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
 def test_warnings_reach_the_console(capsys):

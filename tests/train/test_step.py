@@ -45,6 +45,7 @@ def make_batch(size=24, padding=0, seed=0):
 def make_step(axis_name, **settings):
     config = ModelConfig(embedding_width=6, kind=settings.pop("kind", "encoder_decoder"))
     networks = models.build_networks(SPECS, config, axis_name)
+    settings = {"variant": "quadratic", "distance": "euclidean"} | settings
     step = partial(train_step, networks=networks, inputs_of=lambda b, key: read_inputs(b, SPECS, SCALES), **settings)
     return networks, step
 

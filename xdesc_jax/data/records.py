@@ -126,7 +126,7 @@ def records(
         else:
             from xdesc_jax.data.photos import ExtractedPhotos
             from xdesc_jax.features.extract import ExtractSettings
-            from xdesc_jax.features.photo import parse_weights
+            from xdesc_jax.features.weights import parse_weights
 
             extraction = ExtractSettings(
                 descriptors or DESCRIPTORS, keypoints, first_octave, max_keypoints, parse_weights(weights)

@@ -28,8 +28,8 @@ from xdesc_jax.features.photo import (
     PhotoFeatures,
     add_patch_descriptors,
     extract_photo,
-    parse_weights,
 )
+from xdesc_jax.features.weights import parse_weights
 from xdesc_jax.features.workers import Job, detect_all
 from xdesc_jax.files import already_done, config_hash, write_json
 from xdesc_jax.store import FeatureStore, StoreWriter

@@ -8,7 +8,6 @@ the second, `add_patch_descriptors`, runs jax and stays in the process that writ
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -70,17 +69,6 @@ class ExtractSettings:
     def names(self, source: str) -> list[str]:
         """The descriptors that are computed from 'patch', 'photo' or 'detector'."""
         return [name for name in self.descriptors if get_entry(name).source == source]
-
-
-def parse_weights(words: Sequence[str]) -> dict[str, Path]:
-    """['tfeat=FILE', ...] -> {'tfeat': FILE}; a word of another form raises ValueError."""
-    weights = {}
-    for word in words:
-        name, separator, file = word.partition("=")
-        if not (name and separator and file):
-            raise ValueError(f"weights {word!r}: expected NAME=FILE")
-        weights[name] = Path(file)
-    return weights
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -123,3 +123,14 @@ def _read_torch(path: Path) -> dict[str, np.ndarray]:
         raise ValueError(f"{path}: holds no dictionary of arrays, bare or under 'state_dict'")
     # numpy has no bfloat16, hence float().
     return {k: (t.float() if t.is_floating_point() else t).detach().numpy() for k, t in content.items()}
+
+
+def parse_weights(words: Sequence[str]) -> dict[str, Path]:
+    """['tfeat=FILE', ...] -> {'tfeat': FILE}; a word of another form raises ValueError."""
+    weights = {}
+    for word in words:
+        name, separator, file = word.partition("=")
+        if not (name and separator and file):
+            raise ValueError(f"weights {word!r}: expected NAME=FILE")
+        weights[name] = Path(file)
+    return weights

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -80,8 +81,7 @@ class Checkpoints:
         """
         self.verify()
         tree = _tree(jax.device_get(state))
-        if not all(np.isfinite(x).all() for x in jax.tree.leaves(tree["params"])):
-            raise FloatingPointError(f"weights are not finite after step {position.step}; not saved")
+        check_finite(state, position)
         content = digest(tree)
         meta = {
             "position": dataclasses.asdict(position),
@@ -105,8 +105,10 @@ class Checkpoints:
             raise OSError(f"{self.directory}: the checkpoint of step {step} reads back differently; deleted")
 
     def close(self) -> None:
-        self.verify()
-        self._manager.close()
+        try:
+            self.verify()
+        finally:
+            self._manager.close()
 
     def restore(self, like: TrainState, which: str = "latest") -> tuple[TrainState, Position] | None:
         """The latest (or best) good checkpoint as numpy arrays; damaged ones are passed over with a warning.
@@ -131,16 +133,21 @@ class Checkpoints:
             except (OSError, KeyError, ValueError, TypeError) as error:
                 if isinstance(error, WrongConfigurationError):
                     raise
-                problems.append(f"step {step}: {str(error).splitlines()[0][:200]}")
+                text = (str(error).splitlines() or [type(error).__name__])[0]
+                problems.append(f"step {step}: {text[:200]}")
                 warn(f"{self.directory}: checkpoint of step {step} cannot be used, trying another ({problems[-1]})")
         if problems:
             raise ValueError(f"{self.directory}: no checkpoint can be read ({'; '.join(problems)})")
         return None
 
-    def discard_after(self, step: int) -> None:
-        """Deletes checkpoints later than `step`: what training goes on from replaces them."""
-        for later in [s for s in self._manager.all_steps() if s > step]:
-            self._manager.delete(later)
+    def set_aside_after(self, step: int) -> None:
+        """Moves checkpoints later than `step`, which could not be used, to `RUN/unusable`; others replace them."""
+        for folder in sorted(self.directory.iterdir()):
+            if folder.name.isdigit() and int(folder.name) > step:
+                target = self.directory.parent / "unusable" / f"{folder.name}-{time.time_ns()}"
+                target.parent.mkdir(exist_ok=True)
+                folder.rename(target)
+        self._manager.reload()
 
     def _rank(self, step: int) -> float:
         try:
@@ -167,6 +174,16 @@ class Checkpoints:
 
 class WrongConfigurationError(ValueError):
     """A checkpoint of another configuration."""
+
+
+def check_finite(state: TrainState, position: Position) -> None:
+    """Raises FloatingPointError where a weight, a running statistic or a moment is not finite."""
+    for path, x in jax.tree_util.tree_flatten_with_path(_tree(jax.device_get(state)))[0]:
+        if not np.isfinite(x).all():
+            raise FloatingPointError(
+                f"{jax.tree_util.keystr(path)} is not finite after step {position.step} "
+                f"(epoch {position.epoch}, batch {position.batch}); stopped, not saved"
+            )
 
 
 def _tree(state: TrainState) -> dict[str, Any]:
@@ -264,7 +281,7 @@ def load_model(run: Path | str, which: str = "best") -> TrainedModel:
 
 def _provenance(run: Path, settings: dict[str, Any], config: TrainConfig, position: Position) -> dict[str, Any]:
     history = read_json(run / "validation.json") if (run / "validation.json").exists() else []
-    figures = [entry for entry in history if entry["step"] <= position.step]
+    figures = [entry for entry in history if entry["step"] == position.step]
     return {
         "data": settings["data"], "init": settings["init"], "versions": settings["versions"],
         "config_hash": config.hash, "steps": position.step, "rows_seen": position.step * config.batch_size,

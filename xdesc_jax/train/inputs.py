@@ -23,6 +23,7 @@ from xdesc_jax.descriptors import DescriptorSpec, get_spec, stored
 from xdesc_jax.deviation import RowStatistics
 from xdesc_jax.features.describe import describer
 from xdesc_jax.features.jitter import JitterSettings, jitter
+from xdesc_jax.features.weights import parse_weights
 from xdesc_jax.files import atomic
 from xdesc_jax.train.step import Batch, describe_inputs, read_inputs
 
@@ -87,6 +88,8 @@ def choose_specs(info: RecordInfo | None, config: TrainConfig) -> dict[str, Desc
         return {name: get_spec(name) for name in config.descriptors}
     assert info is not None
     names = config.descriptors or tuple(info.specs)
+    if config.model.kind == "pair" and len(names) < 2:
+        raise ValueError(f"pair networks need two descriptors or more, found {list(names)}")
     if missing := [name for name in names if name not in info.specs]:
         raise ValueError(f"{info.path}: records lack {missing} (they hold {', '.join(info.specs)})")
     return {name: info.specs[name] for name in names}
@@ -113,8 +116,10 @@ def inputs_function(
     """
     if config.inputs == "columns":
         return lambda batch, key: read_inputs(batch, specs, scales)
-    files = dict(entry.split("=", 1) for entry in config.weights)
-    describers = {name: describer(name, Path(files[name]) if name in files else None) for name in specs}
+    files = parse_weights(config.weights)
+    if unused := sorted(set(files) - set(specs)):
+        raise ValueError(f"weights are given for {unused}, the run has {list(specs)}")
+    describers = {name: describer(name, files.get(name)) for name in specs}
     settings = jitter_settings(config.jitter)
 
     def describe(batch: Batch, key: jax.Array) -> dict[str, jax.Array]:

@@ -20,7 +20,7 @@ from xdesc_jax.config import TrainConfig
 from xdesc_jax.console import progress_bar
 from xdesc_jax.data.prefetch import device_prefetch
 from xdesc_jax.files import read_json, write_json
-from xdesc_jax.train.checkpoint import METRIC, Checkpoints, Position
+from xdesc_jax.train.checkpoint import METRIC, Checkpoints, Position, check_finite
 from xdesc_jax.train.log import RunLog
 from xdesc_jax.train.step import Hyper, TrainState
 
@@ -91,7 +91,7 @@ def fit(
                 loss = float(metrics["loss"].total)
                 if not math.isfinite(loss):
                     raise FloatingPointError(
-                        f"loss is {loss} at step {at.step} (epoch {at.epoch}, batch {at.batch}); stopped. "
+                        f"loss is {loss} at step {at.step + 1} (epoch {at.epoch}, batch {at.batch}); stopped. "
                         f"The last good checkpoint is in {checkpoints.directory}"
                     )
                 window.add(metrics)
@@ -117,15 +117,18 @@ def fit(
                     settle(0)
                     write_window()  # so that a resumed run logs the same windows
                     checkpoints.save(state, Position(done, epoch, number + 1))
+                    window.clear()  # what a save takes is not training
                 elif done % config.log_every == 0:
                     settle(0)
                     write_window()
             settle(0)
             write_window()
+            check_finite(state, Position(done, epoch, batches.per_epoch - 1))
             figures = validate(state)
             log.write(done, {"epoch": epoch + 1, "validation": figures})
             _append_validation(run, {"step": done, "epoch": epoch + 1, **figures})
             checkpoints.save(state, Position(done, epoch + 1, 0), {METRIC: figures[METRIC]})
+            window.clear()
             bar.console.print(f"epoch {epoch + 1}: mean rank-1 {figures[METRIC]:.3f}")
     checkpoints.verify()
     return state

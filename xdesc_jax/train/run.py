@@ -23,7 +23,8 @@ from xdesc_jax.bundle import load as load_bundle
 from xdesc_jax.config import TrainConfig, differences, load_config
 from xdesc_jax.data.resident import ResidentSet
 from xdesc_jax.data.schema import TRAIN, VALIDATION, RecordInfo
-from xdesc_jax.files import config_hash, read_json, write_json
+from xdesc_jax.features.weights import parse_weights
+from xdesc_jax.files import config_hash, content_hash, read_json, write_json
 from xdesc_jax.models import Networks, build_networks
 from xdesc_jax.train import inputs, parallel
 from xdesc_jax.train.checkpoint import Checkpoints, Position
@@ -31,7 +32,7 @@ from xdesc_jax.train.inputs import Statistics
 from xdesc_jax.train.loop import Batches, fit
 from xdesc_jax.train.step import TrainState, create_state, learning_rate_factor, train_step
 from xdesc_jax.train.validation import validator
-from xdesc_jax.train.warmstart import start_from_bundle
+from xdesc_jax.train.warmstart import check_fit, start_from_bundle
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
@@ -56,16 +57,24 @@ def train(config: TrainConfig, data: Path, workdir: Path, *, init: Path | None =
     data, run = Path(data), Path(workdir)
     info = RecordInfo.load(data)
     specs = inputs.choose_specs(info, config)
+    if jax.process_count() > 1:
+        raise ValueError(f"training runs in one process, found {jax.process_count()}")
     devices = jax.local_devices()
     if config.batch_size % len(devices):
         raise ValueError(f"batch_size {config.batch_size} does not divide over {len(devices)} devices")
     bundle = load_bundle(init) if init else None
     # What cannot be carried out must fail here, before anything is written.
     training = inputs.open_split(data, TRAIN, config, specs, config.batch_size)
+    inputs.open_split(data, VALIDATION, config, specs, config.batch_size)
     inputs.inputs_function(config, specs, dict.fromkeys(specs, 1.0), augment=True)
+    if bundle is not None:
+        plain = build_networks(specs, config.model)
+        check_fit(bundle, plain, jax.eval_shape(partial(create_state, plain), jax.random.key(0)))
+    if run.exists() and not (run / "config.json").exists() and any(p.suffix != ".partial" for p in run.iterdir()):
+        raise FileExistsError(f"{run}: is not empty and holds no run; choose another folder")
     if overwrite and run.exists():
         shutil.rmtree(run)
-    run_hash = _prepare(run, config, info, specs, bundle)
+    run_hash = _prepare(run, config, info, specs, init)
     statistics = _statistics(run, training, specs, config)
     networks = build_networks(specs, config.model, parallel.AXIS)
     rows = _validation_rows(data, config, specs, statistics)
@@ -109,7 +118,7 @@ def train(config: TrainConfig, data: Path, workdir: Path, *, init: Path | None =
     return run
 
 
-def _prepare(run: Path, config: TrainConfig, info: RecordInfo, specs: dict[str, Any], bundle: Bundle | None) -> str:
+def _prepare(run: Path, config: TrainConfig, info: RecordInfo, specs: dict[str, Any], init: Path | None) -> str:
     """Writes the run's settings, or compares them with what is there; returns their hash."""
     settings: dict[str, Any] = {
         "config": dataclasses.asdict(config),
@@ -120,23 +129,26 @@ def _prepare(run: Path, config: TrainConfig, info: RecordInfo, specs: dict[str, 
             "config": info.config,
         },
         "specs": {name: spec.to_dict() for name, spec in specs.items()},
-        "init": bundle.space_id if bundle else None,
+        "init": content_hash(init) if init else None,
+        "weights": {name: content_hash(file) for name, file in parse_weights(config.weights).items()},
     }
-    decisive = {k: settings[k] for k in ("config", "specs", "init")} | {"data": info.config_hash}
+    decisive = {"config": settings["config"], "data": info.config_hash, **_inputs(settings)}
     settings |= {"hash": config_hash(decisive)}
     settings["versions"] = {name: importlib.metadata.version(name) for name in PACKAGES}
     path = run / "config.json"
     if not path.exists():
-        if run.exists() and any(run.iterdir()):
-            raise FileExistsError(f"{run}: is not empty and holds no run; choose another folder")
         write_json(path, settings)
     elif (found := read_json(path))["hash"] != settings["hash"]:
         changed = differences(found["config"], settings["config"])
         changed += differences({"data": found["data"]["hash"]}, {"data": info.config_hash})
-        changed += differences({k: found[k] for k in ("init", "specs")}, {k: settings[k] for k in ("init", "specs")})
+        changed += differences(_inputs(found), _inputs(settings))
         what = "; ".join(changed)
         raise ValueError(f"{run}: was started with other settings ({what}); pass --overwrite or another folder")
     return settings["hash"]
+
+
+def _inputs(settings: dict[str, Any]) -> dict[str, Any]:
+    return {key: settings.get(key) for key in ("init", "specs", "weights")}
 
 
 def _statistics(run: Path, training: Any, specs: dict[str, Any], config: TrainConfig) -> Statistics:
@@ -168,7 +180,7 @@ def _begin(
     state = jax.jit(partial(create_state, networks))(key)
     found = checkpoints.restore(state)
     if found is not None:
-        checkpoints.discard_after(found[1].step)
+        checkpoints.set_aside_after(found[1].step)
         console.out.print(f"going on from step {found[1].step} (epoch {found[1].epoch}, batch {found[1].batch})")
         return found
     if bundle is not None:

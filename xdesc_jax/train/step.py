@@ -150,7 +150,7 @@ def encoder_decoder_loss(
     params: Any,
     stats: Any,
     inputs: Mapping[str, jax.Array],
-    batch: Batch,
+    mask: jax.Array,
     key: jax.Array,
     margin: jax.Array | float,
     *,
@@ -159,7 +159,7 @@ def encoder_decoder_loss(
     axis_name: str | None,
 ) -> tuple[dict[str, Sum], dict[str, Any]]:
     """Translation and matching sums of the encoder-decoder model, and new running statistics."""
-    mask, count = batch["mask"], len(networks.names)
+    count = len(networks.names)
     embeddings, encoder_stats = embed_all(networks, params, stats, inputs, mask)
     symmetric = variant != "linear"
     if variant == "quadratic":
@@ -174,7 +174,7 @@ def encoder_decoder_loss(
         pairs = jnp.stack([jnp.arange(count), sigma], axis=1)
     by_target, decoder_stats = translation_loss(networks, params, stats, sources, inputs, mask)
     ids = jnp.stack([losses.row_ids(inputs[name]) for name in networks.names])
-    points = batch.get("point", point_numbers(mask, axis_name))
+    points = point_numbers(mask, axis_name)
     matching = losses.matching_loss(
         Rows(embeddings, ids, mask, points), pairs, margin, distance, symmetric=symmetric, axis_name=axis_name
     )
@@ -217,8 +217,8 @@ def train_step(
     *,
     networks: Networks,
     inputs_of: Callable[[Batch, jax.Array], dict[str, jax.Array]],
-    variant: str = "quadratic",
-    distance: str = "euclidean",
+    variant: str,
+    distance: str,
     rate_factor: Callable[[jax.Array], jax.Array] = lambda step: jnp.ones(()),
     axis_name: str | None = None,
 ) -> tuple[TrainState, dict[str, Sum]]:
@@ -248,7 +248,7 @@ def train_step(
             sums, stats = pair_loss(networks, params, state.batch_stats, inputs, batch["mask"])
         else:
             sums, stats = encoder_decoder_loss(
-                networks, params, state.batch_stats, inputs, batch, permutation_key, hyper.margin,
+                networks, params, state.batch_stats, inputs, batch["mask"], permutation_key, hyper.margin,
                 variant=variant, distance=distance, axis_name=axis_name,
             )  # fmt: skip
         # This device's share: gradients add up over devices, where counts are the global batch's.

@@ -21,14 +21,18 @@ BLOCK = 1024  # query rows compared at a time
 
 @jax.jit
 def _hits(query: jax.Array, own: jax.Array, database: jax.Array) -> jax.Array:
-    closeness = query @ database.T - 0.5 * jnp.sum(database * database, axis=1)  # larger is nearer
+    product = jnp.matmul(query, database.T, precision="highest")
+    closeness = product - 0.5 * jnp.sum(database * database, axis=1)  # larger is nearer
     partner = jnp.take_along_axis(closeness, own[:, None], axis=1)
-    # Equal rows (the same BRIEF code twice) are no mistake, nor is the rounding of equal distances.
-    return jnp.sum(jnp.all(closeness <= partner + 1e-6 * (1 + jnp.abs(partner)), axis=1))
+    tolerance = 1e-6 * (1 + jnp.abs(partner))  # the rounding of equal distances
+    nearest = jnp.all(closeness <= partner + tolerance, axis=1)
+    # Of k rows as near (the same BRIEF code twice, or a network that gives one answer to all) chance finds 1 / k.
+    as_near = jnp.sum(closeness >= partner - tolerance, axis=1)
+    return jnp.sum(jnp.where(nearest, 1.0 / as_near, 0.0))
 
 
 def rank1(query: jax.Array, database: jax.Array) -> float:
-    """Share of query rows whose nearest database row is their own partner, or a row as near.
+    """Share of query rows whose nearest database row is their own partner; one of k rows as near counts 1 / k.
 
     Args:
         query: [N, D] float32.

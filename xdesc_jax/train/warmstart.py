@@ -34,8 +34,30 @@ def start_from_bundle(
         state: fresh; gives the weights of descriptors that the bundle lacks.
         networks: the model to train.
         bundle: where to start from.
-        rows: canonical training rows [N, D] by descriptor, divided by `scales`.
+        rows: canonical rows [N, D] by descriptor, of the kind to be trained on, divided by `scales`.
         scales: what this run divides unnormalised descriptors by.
+
+    Raises:
+        ValueError: as `check_fit`.
+    """
+    shared = check_fit(bundle, networks, state)
+    params, stats = dict(state.params), dict(state.batch_stats)
+    encoders = [name for name in shared if not name.startswith("decoder/")]
+    decoders = [name for name in shared if name.startswith("decoder/")]
+    for name in encoders:
+        source = name.split("/")[1]
+        layers = _scaled(bundle.networks[name], name, scales)
+        params[name], stats[name] = _unfold(layers, rows[source])
+    if decoders:
+        variables = {"params": params, "batch_stats": stats}
+        embeddings = jnp.concatenate([models.embed(networks, variables, rows[n], n) for n in networks.names])
+        for name in decoders:
+            params[name], stats[name] = _unfold(_scaled(bundle.networks[name], name, scales), embeddings)
+    return dataclasses.replace(state, params=params, batch_stats=stats)
+
+
+def check_fit(bundle: Bundle, networks: Networks, state: TrainState) -> list[str]:
+    """The networks that the bundle can start.
 
     Raises:
         ValueError: another kind of model, embedding width, hidden widths or descriptor spec; or nothing in common.
@@ -45,21 +67,9 @@ def start_from_bundle(
     shared = [name for name in networks.modules if name in bundle.networks]
     if not shared:
         raise ValueError(f"--init: the model holds {sorted(bundle.specs)}, none of {list(networks.names)}")
-    params, stats = dict(state.params), dict(state.batch_stats)
-    encoders = [name for name in shared if not name.startswith("decoder/")]
-    decoders = [name for name in shared if name.startswith("decoder/")]
-    for name in encoders:
-        source = name.split("/")[1]
+    for name in shared:
         _check(name, bundle, networks, state)
-        layers = _scaled(bundle.networks[name], name, scales)
-        params[name], stats[name] = _unfold(layers, rows[source])
-    if decoders:
-        variables = {"params": params, "batch_stats": stats}
-        embeddings = jnp.concatenate([models.embed(networks, variables, rows[n], n) for n in networks.names])
-        for name in decoders:
-            _check(name, bundle, networks, state)
-            params[name], stats[name] = _unfold(_scaled(bundle.networks[name], name, scales), embeddings)
-    return dataclasses.replace(state, params=params, batch_stats=stats)
+    return shared
 
 
 def _check(name: str, bundle: Bundle, networks: Networks, state: TrainState) -> None:
@@ -95,7 +105,7 @@ def _unfold(layers: list[tuple[np.ndarray, np.ndarray]], x: jax.Array) -> tuple[
         if i == len(layers) - 1:
             params[f"linear{i}"]["bias"] = jnp.asarray(bias)
             break
-        x = x @ kernel
+        x = jnp.matmul(x, kernel, precision="highest")
         mean, var = models.masked_moments(x, None, None)
         params[f"norm{i}"] = {"scale": jnp.sqrt(var + BN_EPSILON), "offset": mean + bias}
         stats[f"norm{i}"] = {"mean": mean, "var": var}
