@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, get_spec
-from xdesc_jax.store import FeatureStore, ImageFeatures, StoreWriter
+from xdesc_jax.files import write_json
+from xdesc_jax.store import FeatureStore, ImageFeatures, StoreWriter, found_hash
 
 BITS = binary_spec("bits13", 13)
 
@@ -161,3 +162,92 @@ def test_newer_version_or_other_origin_is_refused(tmp_path, attribute, value, me
         file.attrs[attribute] = value
     with pytest.raises(ValueError, match=message):
         FeatureStore(path)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "message"),
+    [
+        ("version", "new", "format version is 'new', expected a number"),
+        ("spec_json", "[1]", "attribute 'spec_json' .*not a JSON object"),
+        ("spec_json", '{"name": "sift"}', "attribute 'spec_json' .* 'width'"),
+        ("spec_json", "{", "attribute 'spec_json' is '{', expected a descriptor"),
+        ("spec_json", 5, "attribute 'spec_json' is .*5"),
+        ("spec_json", '{"name": "a", "width": 3, "storage_dtype": "x"}', "attribute 'spec_json'"),
+        ("spec", "shift", "attribute 'spec' is 'shift', expected a descriptor .*sift"),
+    ],
+)
+def test_malformed_attributes_are_refused_with_the_file(tmp_path, attribute, value, message):
+    path = write(tmp_path / "a.h5", {"a": features()})
+    with h5py.File(path, "a") as file:
+        if attribute == "spec":
+            del file.attrs["spec_json"]
+        file.attrs[attribute] = value
+    with pytest.raises(ValueError, match=f"a.h5: {message}"):
+        FeatureStore(path)
+
+
+def test_a_folder_called_keypoints_is_no_photo(tmp_path):
+    images = {"x/keypoints/a.jpg": features(2), "x/keypoints/b.jpg": features(3)}
+    path = write(tmp_path / "a.h5", images)
+    with FeatureStore(path) as store:
+        assert store.names == sorted(images) and "x" not in store and len(store.read("x/keypoints/b.jpg")) == 3
+
+
+def test_a_photo_may_be_written_beside_a_folder_of_its_name(tmp_path):
+    with FeatureStore(write(tmp_path / "a.h5", {"x/a.jpg": features(2), "x": features(3)})) as store:
+        assert store.names == ["x", "x/a.jpg"]
+
+
+def test_a_damaged_file_of_the_right_length_is_named(tmp_path):
+    path = write(tmp_path / "a.h5", {"x/a.jpg": features(), "x/b.jpg": features()})
+    content = path.read_bytes()
+    assert b"SNOD" in content
+    path.write_bytes(content.replace(b"SNOD", b"\0\0\0\0"))
+    with pytest.raises(ValueError, match="a.h5: is damaged"):
+        FeatureStore(path)
+    assert found_hash(path) is None
+
+
+def test_damaged_keypoints_are_named_with_their_photo(tmp_path):
+    path, keypoints = tmp_path / "a.h5", np.arange(6, dtype=np.float32).reshape(3, 2)
+    with h5py.File(path, "w") as file:
+        file.create_dataset("a.jpg/keypoints", data=keypoints, fletcher32=True)
+        file["a.jpg/descriptors"] = np.eye(5, 3, dtype=np.float32)
+    content = path.read_bytes()
+    path.write_bytes(content.replace(keypoints.tobytes(), keypoints[::-1].copy().tobytes()[::-1]))
+    assert path.read_bytes() != content
+    with FeatureStore(path, DescriptorSpec("theirs", 5)) as store:
+        for read in (store.read, store.keypoints):
+            with pytest.raises(ValueError, match="a.h5: features of 'a.jpg' cannot be read"):
+                read("a.jpg")
+
+
+def test_keypoints_of_another_shape_are_refused(tmp_path):
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["a.jpg/keypoints"] = np.zeros((3, 4), np.float16)
+        file["a.jpg/descriptors"] = np.zeros((5, 6), np.float16)
+        file["none.jpg/keypoints"] = np.zeros(0, np.float16)
+        file["none.jpg/descriptors"] = np.zeros((5, 0), np.float16)
+    with FeatureStore(path, DescriptorSpec("theirs", 5)) as store:
+        for read in (store.read, store.keypoints, store.count):
+            with pytest.raises(ValueError, match=r"a.h5: 'a.jpg': keypoints have shape \(3, 4\), expected \[N, 2\]"):
+                read("a.jpg")
+        assert len(store.read("none.jpg")) == store.count("none.jpg") == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"config": {}, "hash": "", "data": "", "init": None, "versions": {}}, r"lacks \['specs'\]"),
+        (
+            {"config": {}, "specs": {"a": {"name": "a"}}, "hash": "", "data": "", "init": None, "versions": {}},
+            "not a configuration of this version .*'width'",
+        ),
+    ],
+)
+def test_a_run_whose_configuration_lacks_a_key_is_refused_by_name(tmp_path, settings, message):
+    checkpoint = pytest.importorskip("xdesc_jax.train.checkpoint")
+    write_json(tmp_path / "config.json", settings)
+    with pytest.raises(ValueError, match=f"config.json: {message}"):
+        checkpoint.load_model(tmp_path)

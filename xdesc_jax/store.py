@@ -8,6 +8,7 @@ at the centre of the first pixel. Imports numpy and h5py alone.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from xdesc_jax.files import atomic
 
 VERSION = 1
 ORIGIN = "center"
+DAMAGE = (OSError, KeyError, RuntimeError)  # what h5py raises where a file's inner structure is broken
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +57,7 @@ def found_hash(path: Path | str) -> str | None:
     try:
         with h5py.File(path, "r") as file:
             return file.attrs.get("config_hash")
-    except OSError:
+    except DAMAGE:
         return None
 
 
@@ -68,7 +70,8 @@ class FeatureStore:
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: not an HDF5 file, a newer version, or a spec that is missing or disagrees.
+        ValueError: not an HDF5 file, a damaged one, a newer version, or a spec that is missing, malformed
+            or disagrees.
     """
 
     def __init__(self, path: Path | str, spec: DescriptorSpec | None = None):
@@ -80,28 +83,38 @@ class FeatureStore:
         except OSError as error:
             raise ValueError(f"{path}: not a readable HDF5 file, or cut short ({error})") from error
         try:
-            self.attributes: dict[str, Any] = dict(self._file.attrs)
-            version = int(self.attributes.get("version", VERSION))
+            try:
+                self.attributes: dict[str, Any] = dict(self._file.attrs)
+                self.names = _image_names(self._file)
+            except DAMAGE as error:
+                raise ValueError(f"{path}: is damaged, its photos cannot be listed ({error})") from error
+            self._known = frozenset(self.names)
+            found = self.attributes.get("version", VERSION)
+            try:
+                version = int(found)
+            except (TypeError, ValueError, OverflowError) as error:
+                raise ValueError(f"{path}: format version is {found!r}, expected a number") from error
             if version > VERSION:
                 raise ValueError(f"{path}: format version {version}, this package reads up to {VERSION}")
-            origin = self.attributes.get("origin", ORIGIN)
+            origin = str(self.attributes.get("origin", ORIGIN))
             if origin != ORIGIN:
                 raise ValueError(f"{path}: keypoint origin is {origin!r}, expected {ORIGIN!r}")
             self.spec = self._resolve_spec(spec)
-            self.names = _image_names(self._file)
         except BaseException:
             self._file.close()
             raise
 
     def _resolve_spec(self, given: DescriptorSpec | None) -> DescriptorSpec:
-        if "spec_json" in self.attributes:
-            found = DescriptorSpec.from_dict(json.loads(self.attributes["spec_json"]))
-        elif "spec" in self.attributes:
-            found = get_spec(str(self.attributes["spec"]))
-        elif given is not None:
+        key = next((k for k in ("spec_json", "spec") if k in self.attributes), None)
+        if key is None:
+            if given is None:
+                raise ValueError(f"{self.path}: does not say which descriptor it holds; name it")
             return given
-        else:
-            raise ValueError(f"{self.path}: does not say which descriptor it holds; name it")
+        value = self.attributes[key]
+        try:
+            found = _parse_spec(value) if key == "spec_json" else get_spec(str(value))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{self.path}: attribute {key!r} is {value!r}, expected a descriptor ({error})") from error
         if given is not None and given.name != found.name:
             raise ValueError(f"{self.path}: holds {found.name!r}, but {given.name!r} was asked for")
         return found
@@ -119,20 +132,36 @@ class FeatureStore:
         return len(self.names)
 
     def __contains__(self, name: str) -> bool:
-        return name in self._file and "keypoints" in self._file[name]
+        return name in self._known
 
     def count(self, name: str) -> int:
         """Number of keypoints of one photo."""
-        return int(self._group(name)["keypoints"].shape[0])
+        with self._reading(name) as group:
+            shape = group["keypoints"].shape
+        self._check_keypoints(name, shape)
+        return int(shape[0])
 
     def keypoints(self, name: str) -> np.ndarray:
         """Keypoints of one photo alone, [N, 2] float32."""
-        return np.asarray(self._group(name)["keypoints"], np.float32).reshape(-1, 2)
+        with self._reading(name) as group:
+            found = np.asarray(group["keypoints"], np.float32)
+        self._check_keypoints(name, found.shape)
+        return found.reshape(-1, 2)
 
-    def _group(self, name: str) -> h5py.Group:
+    def _check_keypoints(self, name: str, shape: tuple[int, ...]) -> None:
+        none = len(shape) > 0 and shape[0] == 0  # other writers store no keypoints as [0]
+        if not none and (len(shape) != 2 or shape[1] != 2):
+            raise ValueError(f"{self.path}: {name!r}: keypoints have shape {shape}, expected [N, 2]")
+
+    @contextlib.contextmanager
+    def _reading(self, name: str) -> Iterator[h5py.Group]:
+        """Yields the group of a photo; what goes wrong while it is read is told with the file and the photo."""
         if name not in self:
             raise KeyError(f"{self.path}: no photo {name!r} (first of {len(self)}: {self.names[:5]})")
-        return self._file[name]
+        try:
+            yield self._file[name]
+        except (*DAMAGE, ValueError, TypeError) as error:
+            raise ValueError(f"{self.path}: features of {name!r} cannot be read ({error})") from error
 
     def read(self, name: str) -> ImageFeatures:
         """The features of one photo; keypoints become float32 whatever the file holds.
@@ -141,9 +170,8 @@ class FeatureStore:
             KeyError: no such photo.
             ValueError: arrays disagree in length or width, or the file is damaged.
         """
-        group = self._group(name)
-        try:
-            keypoints = np.asarray(group["keypoints"], np.float32).reshape(-1, 2)
+        keypoints = self.keypoints(name)
+        with self._reading(name) as group:
             descriptors = np.ascontiguousarray(np.asarray(group["descriptors"]).T)
             optional = {k: np.asarray(group[k], np.float32) for k in ("scales", "oris", "affine") if k in group}
             size = tuple(int(v) for v in group["image_size"]) if "image_size" in group else (0, 0)
@@ -151,8 +179,6 @@ class FeatureStore:
                 valid = np.asarray(group["valid"], bool)
             else:
                 valid = np.asarray(descriptors.any(axis=1))
-        except (OSError, KeyError) as error:
-            raise ValueError(f"{self.path}: features of {name!r} cannot be read ({error})") from error
         if descriptors.dtype == np.float16:
             descriptors = descriptors.astype(np.float32)
         features = ImageFeatures(keypoints, descriptors, valid, size, **optional)  # type: ignore[arg-type]
@@ -174,7 +200,10 @@ def infer_spec(path: Path | str, name: str) -> DescriptorSpec:
         if "spec" in store.attributes or "spec_json" in store.attributes:
             return store.spec
         for image in store.names:
-            rows = np.asarray(store._group(image)["descriptors"]).T
+            with store._reading(image) as group:
+                rows = np.asarray(group["descriptors"]).T
+            if rows.ndim != 2:
+                raise ValueError(f"{path}: {image!r}: descriptors have shape {rows.shape}, expected [D, N]")
             if not len(rows):
                 continue
             if rows.dtype == np.uint8:
@@ -185,11 +214,25 @@ def infer_spec(path: Path | str, name: str) -> DescriptorSpec:
     raise ValueError(f"{path}: no photo has a keypoint, the width of {name!r} cannot be told")
 
 
+def _parse_spec(text: Any) -> DescriptorSpec:
+    fields = json.loads(text)
+    if not isinstance(fields, dict):
+        raise TypeError("not a JSON object")
+    spec = DescriptorSpec.from_dict(fields)
+    np.dtype(spec.stored_dtype)  # raises where numpy knows no such dtype
+    return spec
+
+
+def _is_photo(item: Any) -> bool:
+    """Whether an item of a file is a photo's group, and not a folder of photos that is called `keypoints`."""
+    return isinstance(item, h5py.Group) and isinstance(item.get("keypoints"), h5py.Dataset)
+
+
 def _image_names(file: h5py.File) -> list[str]:
     names: list[str] = []
 
     def visit(name: str, item: h5py.Group | h5py.Dataset) -> None:
-        if isinstance(item, h5py.Group) and "keypoints" in item:
+        if _is_photo(item):
             names.append(name)
 
     file.visititems(visit)
@@ -247,7 +290,7 @@ class StoreWriter:
     def write(self, name: str, features: ImageFeatures) -> None:
         """Adds one photo; raises ValueError where its arrays disagree or the name was written before."""
         check(features, self.spec, f"{self.path}: {name!r}")
-        if name in self._file and "keypoints" in self._file[name]:
+        if _is_photo(self._file.get(name)):
             raise ValueError(f"{self.path}: photo {name!r} written twice")
         group = self._file.require_group(name)
         descriptors = np.where(features.valid[:, None], features.descriptors, 0)

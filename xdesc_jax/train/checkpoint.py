@@ -29,6 +29,7 @@ from xdesc_jax.train.inputs import Statistics
 from xdesc_jax.train.step import TrainState, create_state
 
 METRIC = "mean_rank1"
+SETTINGS = ("config", "specs", "hash", "data", "init", "versions")  # of config.json, which loading needs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -252,14 +253,19 @@ def load_model(run: Path | str, which: str = "best") -> TrainedModel:
 
     Raises:
         FileNotFoundError: not a run directory.
-        ValueError: no checkpoint yet, or none that can be read.
+        ValueError: no checkpoint yet, none that can be read, or an incomplete config.json.
     """
     run = Path(run)
     if not (run / "config.json").exists():
         raise FileNotFoundError(f"{run}: not a run directory (no config.json); see `xdesc train`")
     settings = read_json(run / "config.json")
-    config = from_dict(settings["config"])
-    specs = {name: DescriptorSpec.from_dict(fields) for name, fields in settings["specs"].items()}
+    if lacking := [key for key in SETTINGS if key not in settings]:
+        raise ValueError(f"{run / 'config.json'}: lacks {lacking}, expected the keys {list(SETTINGS)}")
+    try:
+        config = from_dict(settings["config"])
+        specs = {name: DescriptorSpec.from_dict(fields) for name, fields in settings["specs"].items()}
+    except (AttributeError, TypeError, ValueError) as error:  # the dataclasses name the key
+        raise ValueError(f"{run / 'config.json'}: not a configuration of this version ({error})") from error
     networks = models.build_networks(specs, config.model)
     checkpoints = Checkpoints(run, settings["hash"], read_only=True)
     found = checkpoints.restore(jax.eval_shape(partial(create_state, networks), jax.random.key(0)), which)
