@@ -203,6 +203,37 @@ def test_the_ratio_test_can_be_left_out(tmp_path):
     assert run(features, tmp_path / "m.h5", "--pairs", "exhaustive", "--ratio", "None") == 0
 
 
+@pytest.mark.parametrize("out", ["features.h5", "other.h5", "pairs.txt", "folder/../features.h5"])
+def test_an_input_is_never_the_output(tmp_path, capsys, out):
+    features, other = write_store(tmp_path / "features.h5"), write_store(tmp_path / "other.h5")
+    pairs = write_pairs(tmp_path / "pairs.txt", ("a/1.jpg", "b 2.jpg"))
+    (tmp_path / "folder").mkdir()
+    before = (tmp_path / out).read_bytes()
+    assert run(features, tmp_path / out, "--pairs", pairs, "--other", other, "--overwrite") == 2
+    assert f"{out}: is the input itself" in capsys.readouterr().err.replace("\n", "")
+    assert (tmp_path / out).read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [(b"", "holds no pair"), (b" \n\n", "holds no pair"), (b"\xe9.png c.jpg", "not UTF-8")]
+)
+def test_a_pair_list_without_pairs_or_not_utf8_is_refused_by_name(tmp_path, capsys, content, message):
+    (tmp_path / "pairs.txt").write_bytes(content)
+    features = write_store(tmp_path / "features.h5")
+    assert run(features, tmp_path / "m.h5", "--pairs", tmp_path / "pairs.txt") == 2
+    assert f"pairs.txt: {message}" in capsys.readouterr().err
+    assert not (tmp_path / "m.h5").exists()
+
+
+def test_a_lost_summary_is_made_again(tmp_path):
+    features, summary = write_store(tmp_path / "features.h5"), tmp_path / "m.h5.json"
+    assert run(features, tmp_path / "m.h5", "--pairs", "exhaustive") == 0
+    before = summary.read_text()
+    summary.unlink()
+    assert run(features, tmp_path / "m.h5", "--pairs", "exhaustive") == 0
+    assert summary.read_text() == before
+
+
 @pytest.fixture
 def rng():
     return np.random.default_rng(0)

@@ -53,10 +53,12 @@ def match(
         `out`; a summary lies beside it as `<out>.json`.
 
     Raises:
-        ValueError: files of different descriptors or spaces, or names that a file lacks.
+        ValueError: files of different descriptors or spaces, names that a file lacks, or `out` is an input.
         FileExistsError: `out` was made with other settings and `overwrite` is off.
     """
     features, out, second = Path(features), Path(out), Path(other or features)
+    summary = out.with_name(out.name + ".json")
+    _check_out(out, [features, second] + ([] if pairs == EXHAUSTIVE else [Path(pairs)]))
     spec = get_spec(descriptor) if descriptor else None
     with FeatureStore(features, spec) as store0, FeatureStore(second, spec) as store1:
         _check_specs(store0, store1)
@@ -69,7 +71,7 @@ def match(
             "ratio": ratio,
         }
         expected = config_hash(config)
-        if already_done(out, found_hash(out), expected, overwrite):
+        if already_done(out, found_hash(out), expected, overwrite) and summary.exists():
             console.out.print(f"{out} is up to date", markup=False)
             return out
         console.settings(
@@ -78,14 +80,19 @@ def match(
         )
         attributes = {"config_hash": expected, "spec": store0.spec.name, "ratio": ratio or 0.0}
         figures = _match_pairs(chosen, store0, store1, ratio, MatchWriter(out, attributes))
-    summary = {**counts, **figures}
-    write_json(out.with_name(out.name + ".json"), {"config": config, "config_hash": expected, **summary})
+    figures = {**counts, **figures}
+    write_json(summary, {"config": config, "config_hash": expected, **figures})
     console.table(
         f"matches of {store0.spec.name}",
         ("", "value"),
-        [(k.replace("_", " "), v) for k, v in summary.items()],
+        [(k.replace("_", " "), v) for k, v in figures.items()],
     )
     return out
+
+
+def _check_out(out: Path, inputs: list[Path]) -> None:
+    if out.resolve() in [path.resolve() for path in inputs]:
+        raise ValueError(f"{out}: is the input itself")
 
 
 def _check_specs(store0: FeatureStore, store1: FeatureStore) -> None:
@@ -123,13 +130,17 @@ def read_pairs(path: Path, names0: Sequence[str], names1: Sequence[str]) -> list
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: a line that does not hold two names.
+        ValueError: a line that does not hold two names, no line at all, or not UTF-8.
     """
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such pair list (or {EXHAUSTIVE!r} for all pairs)")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 text ({error})") from error
     known0, known1 = set(names0), set(names1)
     found: list[Pair] = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(text.splitlines(), start=1):
         line = line.strip(" \r\n")
         if not line.strip():
             continue
@@ -142,6 +153,8 @@ def read_pairs(path: Path, names0: Sequence[str], names1: Sequence[str]) -> list
         if len(splits) != 1:
             raise ValueError(f"{path}:{number}: expected two photo names (a tab between names with blanks): {line!r}")
         found.append(splits[0])
+    if not found:
+        raise ValueError(f"{path}: holds no pair")
     return found
 
 
