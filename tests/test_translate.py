@@ -307,3 +307,38 @@ def test_formats_that_do_not_fit_are_refused(model, tmp_path, names):
     paths = [tmp_path / name for name in names]
     assert run(*paths, "--source", "plain", "--target", "bits", "--model", model) == 2
     assert (tmp_path / "in.npy").read_bytes() == before
+
+
+def test_an_archive_renamed_to_an_array_is_refused(model, tmp_path, capsys):
+    np.savez(tmp_path / "in.npz", a=rows_of("plain", 2))
+    (tmp_path / "in.npz").rename(tmp_path / "in.npy")
+    arguments = ("--source", "plain", "--target", "bits", "--model", model)
+    assert run(tmp_path / "in.npy", tmp_path / "out.npy", *arguments) == 2
+    assert "in.npy: not a readable .npy array, or cut short (the magic string" in capsys.readouterr().err
+
+
+def test_an_array_of_a_single_value_is_refused(model, tmp_path, capsys):
+    arguments = ("--source", "plain", "--target", "bits", "--model", model)
+    np.save(tmp_path / "in.npy", np.float32(1))
+    assert run(tmp_path / "in.npy", tmp_path / "out.npy", *arguments) == 2
+    assert "in.npy: holds a single value" in capsys.readouterr().err
+
+
+def test_a_failed_overwrite_leaves_an_array_that_is_known_as_finished(model, tmp_path, capsys):
+    np.save(tmp_path / "in.npy", rows_of("plain", 2))
+    np.save(tmp_path / "bad.npy", np.full((2, 9), np.nan, np.float32))
+    out, arguments = tmp_path / "out.npy", ("--source", "plain", "--target", "bits", "--model", model)
+    assert run(tmp_path / "in.npy", out, *arguments) == 0
+    assert run(tmp_path / "bad.npy", out, *arguments, "--overwrite") == 2
+    assert run(tmp_path / "in.npy", out, *arguments) == 0
+    assert "up to date" in capsys.readouterr().out
+
+
+def test_a_lost_summary_is_made_again(model, make_store, tmp_path):
+    features, summary = make_store("grid"), tmp_path / "out.h5.json"
+    arguments = (features, tmp_path / "out.h5", "--target", "plain", "--model", model)
+    assert run(*arguments) == 0
+    before = json.loads(summary.read_text())
+    summary.unlink()
+    assert run(*arguments) == 0
+    assert json.loads(summary.read_text()) | {"seconds": 0} == before | {"seconds": 0}

@@ -69,16 +69,16 @@ def translate(
     }
     stream = translator.stream(source, target, packed=packed, storage=True)
     expected, summary = config_hash(config), out.with_name(out.name + ".json")
-    if already_done(out, _found_hash(out, summary), expected, overwrite):
+    if already_done(out, _found_hash(out, summary), expected, overwrite) and summary.exists():
         console.out.print(f"{out} is up to date", markup=False)
         return out
     console.settings(f"xdesc translate -> {out}", {"features": features, "model": model, **config, "hash": expected})
-    summary.unlink(missing_ok=True)  # it must not vouch for a file that it does not describe
     start = time.perf_counter()
     if features.suffix == ".h5":
-        counts = _translate_store(features, out, stream, {"config_hash": expected, "model": model.name})
+        attributes = {"config_hash": expected, "model": model.name}
+        counts = _translate_store(features, out, stream, attributes, summary)
     else:
-        counts = _translate_array(features, out, stream)
+        counts = _translate_array(features, out, stream, summary)
     _summarise(summary, stream, counts, config, time.perf_counter() - start)
     return out
 
@@ -125,7 +125,13 @@ def _found_hash(out: Path, summary: Path) -> str | None:
     return read_json(summary).get("config_hash") if summary.exists() else None
 
 
-def _translate_store(features: Path, out: Path, stream: Stream, attributes: dict[str, Any]) -> dict[str, int]:
+# The old result and its summary stay until the new one is complete. Then the summary goes first: it must not
+# vouch for a file that it does not describe.
+
+
+def _translate_store(
+    features: Path, out: Path, stream: Stream, attributes: dict[str, Any], summary: Path
+) -> dict[str, int]:
     """Translates photo by photo; returns counts for the summary."""
     invalid = 0
     with FeatureStore(features, stream.source) as store:
@@ -137,24 +143,28 @@ def _translate_store(features: Path, out: Path, stream: Stream, attributes: dict
                 translated = stream(rows, where=f"{features}: {name!r}")
                 writer.write(name, dataclasses.replace(photo, descriptors=translated))
                 invalid += int((~photo.valid).sum())
+            summary.unlink(missing_ok=True)
         return {"photos": len(store), "invalid_rows": invalid}
 
 
-def _translate_array(features: Path, out: Path, stream: Stream) -> dict[str, int]:
+def _translate_array(features: Path, out: Path, stream: Stream, summary: Path) -> dict[str, int]:
     """Translates an array through memory maps; returns counts for the summary."""
     try:
-        x = np.load(features, mmap_mode="r")
+        x = np.lib.format.open_memmap(features, mode="r")  # unlike np.load, takes no .npz or pickle
     except (ValueError, EOFError, OSError) as error:
         raise ValueError(f"{features}: not a readable .npy array, or cut short ({error})") from error
+    if not x.ndim:
+        raise ValueError(f"{features}: holds a single value, expected an array [N, D]")
     spec = stream.target
     with atomic(out) as temporary:
-        shape = (len(x) if x.ndim else 0, spec.stored_width)
+        shape = (len(x), spec.stored_width)
         y = np.lib.format.open_memmap(temporary, mode="w+", dtype=spec.stored_dtype, shape=shape)
         for start in console.track(range(0, max(len(y), 1), ROWS), "translate", f"x {ROWS} rows"):
             stop = start + ROWS
             stream(x[start:stop], out=y[start:stop], where=str(features), first_row=start)
         y.flush()
         del y
+        summary.unlink(missing_ok=True)
     return {"invalid_rows": 0}
 
 
