@@ -83,6 +83,15 @@ def test_a_keypoint_that_is_not_a_number_is_a_difference(tmp_path):
         PairedStores(paths)
 
 
+def test_a_file_changed_in_place_is_another_configuration(tmp_path):
+    paths = pair(tmp_path)
+    with PairedStores(paths) as source:
+        before, size = source.config, paths[1].stat().st_size
+    write_store(paths[1], "tfeat", seed=1)
+    with PairedStores(paths) as source:
+        assert paths[1].stat().st_size == size and source.config != before
+
+
 def test_two_files_of_one_descriptor_or_a_single_file_are_refused(tmp_path):
     a = write_store(tmp_path / "a.h5", "sift")
     b = write_store(tmp_path / "b.h5", "sift")

@@ -105,6 +105,29 @@ def test_an_unreadable_photo_is_left_out_or_stops_a_strict_run(photos, tmp_path)
     assert not (tmp_path / "strict").exists()
 
 
+def test_a_dangling_link_is_left_out_and_stops_a_strict_run(photos, tmp_path):
+    root = tmp_path / "photos"
+    root.mkdir()
+    (root / "a.png").write_bytes((photos / "a.png").read_bytes())
+    (root / "gone.png").symlink_to(root / "nowhere.png")
+    assert records(tmp_path / "out", photos=root, format="npy", **SETTINGS).counts["train"] > 0
+    with pytest.raises(ValueError, match=r"gone.png: no such photo"):
+        records(tmp_path / "strict", photos=root, format="npy", strict=True, **SETTINGS)
+
+
+def test_a_photo_changed_in_place_is_another_configuration(photos, tmp_path):
+    root = tmp_path / "photos"
+    root.mkdir()
+    gray = cv2.imread(str(photos / "a.png"), cv2.IMREAD_GRAYSCALE)
+    cv2.imwrite(str(root / "a.pgm"), gray)
+    size = (root / "a.pgm").stat().st_size
+    records(tmp_path / "out", photos=root, format="npy", **SETTINGS)
+    cv2.imwrite(str(root / "a.pgm"), gray[::-1])
+    assert (root / "a.pgm").stat().st_size == size
+    with pytest.raises(FileExistsError, match="another configuration"):
+        records(tmp_path / "out", photos=root, format="npy", **SETTINGS)
+
+
 def test_a_run_killed_after_a_photo_keeps_it_and_ends_in_the_same_records(photos, straight, tmp_path):
     code = """
 import os, signal, sys

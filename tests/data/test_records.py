@@ -110,6 +110,13 @@ def test_finished_records_are_kept_and_others_refused_unless_told(tmp_path, stor
     assert records(out, paired=tuple(stores), format="npy", seed=1, overwrite=True).config["seed"] == 1
 
 
+def test_a_folder_may_be_called_like_markup(tmp_path, stores, capsys):
+    for _ in range(2):
+        records(tmp_path / "[" / "x]", paired=tuple(stores), format="npy")
+    printed = capsys.readouterr().out
+    assert "[/x] is finished" in printed and "[/x]: brief" in " ".join(printed.split())
+
+
 def test_a_folder_that_is_not_records_is_never_replaced(tmp_path, stores):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("x")

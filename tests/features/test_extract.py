@@ -1,7 +1,9 @@
 """The extraction stage: what lands in the feature files, hard photos, and what is refused."""
 
+import os
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 from PIL import Image
@@ -74,6 +76,26 @@ def test_keypoints_are_taken_from_a_feature_file(photos, tmp_path):
     second = extract(photos, tmp_path / "second", descriptors=("opencv-sift",), keypoints=source)
     for name in NAMES:
         assert_same(read(first, "opencv-sift")[name], read(second, "opencv-sift")[name])
+
+
+def test_keypoints_are_taken_from_a_file_that_does_not_name_its_descriptor(photos, tmp_path):
+    first = extract(photos, tmp_path / "first", **SETTINGS)
+    with h5py.File(tmp_path / "hloc.h5", "w") as file:
+        for name, features in read(first, "opencv-sift").items():
+            group = file.create_group(name)
+            group["descriptors"] = np.zeros((7, len(features)), np.uint8)  # of a kind nobody knows
+            group["image_size"] = np.array(features.image_size)
+            for key in ("keypoints", "scales", "oris"):
+                group[key] = getattr(features, key)
+    source = str(tmp_path / "hloc.h5")
+    second = extract(photos, tmp_path / "second", descriptors=("opencv-sift",), keypoints=source)
+    for name in NAMES:
+        assert_same(read(first, "opencv-sift")[name], read(second, "opencv-sift")[name])
+    with h5py.File(tmp_path / "hloc.h5", "a") as file:
+        del file["a.png/scales"]
+        file["a.png/scales"] = np.ones(3)
+    with pytest.raises(ValueError, match=r"hloc.h5: 'a.png': scales has shape \(3,\)"):
+        extract(photos, tmp_path / "third", descriptors=("opencv-sift",), keypoints=source)
 
 
 def test_keypoints_and_descriptors_are_taken_from_a_database(photos, tmp_path):
@@ -196,6 +218,16 @@ def test_unreadable_photos_are_left_out_and_named(photos, tmp_path, capsys):
     assert sorted(skipped) == ["empty.jpg", "gone.png", "sub/text.png"]
     assert "0 bytes" in skipped["empty.jpg"]
     assert "left out" in capsys.readouterr().err
+
+
+def test_photos_with_names_that_are_not_utf8_or_too_long_a_side_are_left_out(photos, tmp_path):
+    (Path(os.fsdecode(os.fsencode(photos) + b"/\xff.png"))).write_bytes((photos / "a.png").read_bytes())
+    Image.fromarray(np.zeros((2, 32767), np.uint8)).save(photos / "long.png")
+    out = extract(photos, tmp_path / "out", **SETTINGS)
+    assert sorted(read(out, "opencv-sift")) == sorted(NAMES)
+    assert sorted(read_json(out / "extract.json")["skipped"]) == [repr(b"\xff.png"), "long.png"]
+    with pytest.raises(UnreadablePhoto, match="is not UTF-8"):
+        extract(photos, tmp_path / "strict", **SETTINGS, strict=True)
 
 
 def test_strict_stops_at_an_unreadable_photo(photos, tmp_path):

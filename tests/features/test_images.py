@@ -1,6 +1,8 @@
 """Reading photos: which files are found, and which pixels they give."""
 
+import os
 import unicodedata
+import zlib
 
 import cv2
 import numpy as np
@@ -98,6 +100,45 @@ def test_photo_cut_short_is_refused(tmp_path):
     path.write_bytes(path.read_bytes()[:-500])
     with pytest.raises(UnreadablePhoto, match="a.jpg"):
         read_rgb(path)
+
+
+def _png_with_a_huge_text() -> bytes:
+    """A PNG whose compressed text chunk expands to more than Pillow takes."""
+    body = b"zTXtkey\0\0" + zlib.compress(bytes(2**21))
+    chunk = (len(body) - 4).to_bytes(4, "big") + body + zlib.crc32(body).to_bytes(4, "big")
+    header = b"IHDR" + (1).to_bytes(4, "big") * 2 + b"\x08\0\0\0\0"
+    start = b"\x89PNG\r\n\x1a\n" + (13).to_bytes(4, "big") + header + zlib.crc32(header).to_bytes(4, "big")
+    return start + chunk
+
+
+@pytest.mark.parametrize(
+    "content", [_png_with_a_huge_text(), b"P6\n3 x2\n255\n" + bytes(18), b"P5\n3 2\n0\n" + bytes(6)]
+)
+def test_value_error_of_the_decoder_names_the_file(tmp_path, content):
+    (tmp_path / "broken.png").write_bytes(content)
+    with pytest.raises(UnreadablePhoto, match="broken.png: not a photo that can be read"):
+        read_rgb(tmp_path / "broken.png")
+
+
+def test_photo_longer_than_patches_can_be_cut_from_is_refused(tmp_path):
+    assert read_gray(save(tmp_path / "a.png", np.zeros((32766, 2), np.uint8))).shape == (32766, 2)
+    path = save(tmp_path / "b.png", np.zeros((32767, 2), np.uint8))
+    with pytest.raises(UnreadablePhoto, match="b.png: the photo has 2 x 32767 px, at most 32766 a side"):
+        read_gray(path)
+
+
+def test_name_that_is_not_utf8_is_left_out_with_its_bytes(tmp_path, capsys):
+    save(tmp_path / "a.png", RGB)
+    save(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.png"), RGB)
+    skipped = {}
+    assert list_photos(tmp_path, skipped=skipped) == ["a.png"]
+    assert list(skipped) == [repr(b"\xff.png")] and "is not UTF-8" in skipped[repr(b"\xff.png")]
+    assert r"\xff.png" in capsys.readouterr().err
+    with pytest.raises(UnreadablePhoto, match=r"\\xff.png"):
+        list_photos(tmp_path, strict=True)
+    (tmp_path / "a.png").unlink()
+    with pytest.raises(ValueError, match=r"no photo has a name in UTF-8, first of 1: b'\\xff.png'"):
+        list_photos(tmp_path)
 
 
 def test_photos_are_listed_by_relative_name(tmp_path):

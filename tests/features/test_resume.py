@@ -56,6 +56,34 @@ def test_another_set_of_photos_is_another_configuration(photos, tmp_path):
         extract(photos, out, **SETTINGS)
 
 
+def swap(path: Path, seed: int) -> None:
+    """Replaces a gray photo by another of the same size in bytes and the same time of change."""
+    before = path.stat()
+    Image.fromarray(texture(97, 121, seed)).save(path)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (path.stat().st_size, path.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+
+
+def test_photo_changed_in_place_is_another_configuration(tmp_path, detected):
+    (tmp_path / "photos").mkdir()
+    path = tmp_path / "photos" / "a.pgm"
+    Image.fromarray(texture(97, 121, seed=0)).save(path)
+    parts = tmp_path / "out" / ".parts"
+    list(extract_parts(path.parent, ["a.pgm"], ExtractSettings(**SETTINGS), parts))
+    swap(path, seed=1)
+    out = extract(path.parent, tmp_path / "out", **SETTINGS)
+    assert detected == ["a.pgm", "a.pgm"]  # the part of the first photo is of no use
+    swap(path, seed=2)
+    with pytest.raises(FileExistsError, match="opencv-sift.h5 was made with another configuration"):
+        extract(path.parent, out, **SETTINGS)
+
+
+def test_finished_folder_may_be_called_like_markup(photos, tmp_path, capsys):
+    for _ in range(2):
+        extract(photos, tmp_path / "[" / "x]", **SETTINGS)
+    assert "[/x]" in capsys.readouterr().out
+
+
 def test_descriptor_is_added_to_finished_ones(photos, tmp_path):
     out = extract(photos, tmp_path / "out", descriptors=("brief",), keypoints="opencv")
     before = (out / "brief.h5").stat().st_mtime_ns

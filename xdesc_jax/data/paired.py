@@ -18,6 +18,7 @@ from xdesc_jax.data.rows import described, keypoint_rows
 from xdesc_jax.data.schema import KEYPOINT
 from xdesc_jax.data.source import Columns
 from xdesc_jax.descriptors import DescriptorSpec, from_stored, get_spec, registered
+from xdesc_jax.files import content_hash
 from xdesc_jax.store import FeatureStore, ImageFeatures, infer_spec
 
 KEYPOINT_TOLERANCE_PX = 1e-3
@@ -60,7 +61,10 @@ class PairedStores:
                 self.specs[store.spec.name] = store.spec
             check_aligned(self._stores)
             self.names = self._stores[0].names
-            files = [{"file": s.path.name, "bytes": s.path.stat().st_size} for s in self._stores]
+            files = [
+                {"file": s.path.name, "bytes": s.path.stat().st_size, "content": content_hash(s.path)}
+                for s in self._stores
+            ]
             self.config: dict[str, Any] = {"paired": files}
             self._stack = stack.pop_all()
 

@@ -18,6 +18,7 @@ from xdesc_jax.data.source import Columns
 from xdesc_jax.descriptors import get_spec
 from xdesc_jax.features.extract import ExtractSettings, check_ready, configuration_keys, extract_parts
 from xdesc_jax.features.images import list_photos
+from xdesc_jax.features.parts import photo_stamp
 from xdesc_jax.files import config_hash
 
 
@@ -54,11 +55,11 @@ class ExtractedPhotos:
         check_ready(settings)
         self._root, self._settings, self._parts = root, settings, parts
         self._processes, self._strict = processes, strict
-        self.names = sorted(list_photos(root))
+        self.skipped: dict[str, str] = {}
+        self.names = sorted(list_photos(root, strict=strict, skipped=self.skipped))
         self.specs = {name: get_spec(name) for name in settings.descriptors}
         self.has_patches = patches
-        self.skipped: dict[str, str] = {}
-        listing = [(name, (root / name).stat().st_size) for name in self.names]
+        listing = [(name, photo_stamp(root / name)) for name in self.names]
         self.config: dict[str, Any] = {
             "photos": config_hash(listing),
             "keypoints": settings.keypoints,

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from rich.markup import escape
 
 from xdesc_jax import console
 from xdesc_jax.data import columns as npy_format
@@ -138,7 +139,7 @@ def records(
         origin = photos or " ".join(map(str, paired))
         console.settings("records", {"from": origin, "out": out, "found": f"{len(source.names)} photos", **config})
         if is_finished(out, config, overwrite):
-            console.out.print(f"{out} is finished")
+            console.out.print(f"{out} is finished", markup=False)
             return RecordInfo.load(out)
         info = build(out, source, work, settings, config)
     shutil.rmtree(work)
@@ -165,7 +166,7 @@ def summarize(info: RecordInfo) -> None:
     """Prints rows and shards of each split."""
     rows = [(split, count, len(info.shards[split])) for split, count in info.counts.items()]
     size_mib = sum(info.files.values()) / 2**20
-    title = f"{info.path}: {', '.join(info.columns)}; {len(info.photos)} photos, {size_mib:.1f} MiB"
+    title = f"{escape(str(info.path))}: {', '.join(info.columns)}; {len(info.photos)} photos, {size_mib:.1f} MiB"
     console.table(title, ("split", "rows", "shards"), rows)
 
 

@@ -75,16 +75,17 @@ def extract(
         FileExistsError: a feature file was made with other settings or photos.
     """
     asked = ExtractSettings(descriptors, keypoints, first_octave, max_keypoints, parse_weights(weights))
-    names = list_photos(photos)
+    skipped: dict[str, str] = {}
+    names = list_photos(photos, strict=strict, skipped=skipped)
     console.settings("extract", {"photos": photos, "out": out, "found": f"{len(names)} photos",
                                  **dataclasses.asdict(asked), "processes": processes})  # fmt: skip
     check_ready(asked)
     keys = configuration_keys(asked)
-    listing = [(name, photo_stamp(photos / name)[:1]) for name in names]  # names and sizes
+    listing = [(name, photo_stamp(photos / name)) for name in names]  # names and contents
     hashes = {name: config_hash([key, listing]) for name, key in keys.items()}
     todo = [name for name in descriptors if not _finished(out / f"{name}.h5", name, hashes[name], overwrite)]
     if not todo:
-        console.out.print(f"all of it is done already: {out}")
+        console.out.print(f"all of it is done already: {out}", markup=False)
         return out
     # What `valid` depends on is computed again with the rest, so that all files share one mask.
     settings = dataclasses.replace(
@@ -95,7 +96,6 @@ def extract(
     parts = out / ".parts"
     if overwrite and parts.exists():
         shutil.rmtree(parts)
-    skipped: dict[str, str] = {}
     found = extract_parts(photos, names, settings, parts, processes, strict=strict, skipped=skipped, keys=keys)
     counts = [_counts(f) for _, f in console.track(found, "extracting", "photos", len(names))]
     if not counts:

@@ -1,7 +1,7 @@
 """Keypoints from a file instead of a detector.
 
-In: one of our feature files, or a COLMAP database. Out: the keypoints of each photo, from a database together
-with COLMAP's SIFT descriptors. The file is only read.
+In: a feature file, ours or hloc's of any descriptor, or a COLMAP database. Out: the keypoints of each photo,
+from a database together with COLMAP's SIFT descriptors. The file is only read.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 
+import h5py
 import numpy as np
 
 from xdesc_jax.colmap.database import DatabaseReader
+from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.keypoints import Keypoints, from_colmap, from_shapes
 from xdesc_jax.features.photo import GivenKeypoints
-from xdesc_jax.store import FeatureStore, ImageFeatures
+from xdesc_jax.store import FeatureStore
 
 _SQLITE = b"SQLite format 3\0"
 _HDF5 = b"\x89HDF\r\n\x1a\n"
@@ -57,7 +59,7 @@ class KeypointFile:
     def __init__(self, path: Path | str, colmap_sift: bool = False):
         self.path = Path(path)
         self._colmap_sift = colmap_sift
-        self._reader = DatabaseReader(path) if is_database(path) else FeatureStore(path)
+        self._reader = DatabaseReader(path) if is_database(path) else _open_store(path)
 
     def __enter__(self) -> KeypointFile:
         return self
@@ -93,28 +95,43 @@ class KeypointFile:
         """
         where = f"{self.path}: {name!r}"
         if isinstance(self._reader, FeatureStore):
-            features = self._reader.read(name)
+            group = self._reader._group(name)
             with _located(where):
-                return GivenKeypoints(_of_store(features), features.image_size, None, where)
+                size = tuple(int(v) for v in group["image_size"]) if "image_size" in group else (0, 0)
+                points = _of_group(self._reader.keypoints(name), group)
+                return GivenKeypoints(points, size, None, where)  # type: ignore[arg-type]
         with _located(where):
             points = from_colmap(self._reader.keypoints(name))
         sift = self._reader.sift(name) if self._colmap_sift else None
         return GivenKeypoints(points, self._reader.image_size(name), sift, where)
 
 
-def _of_store(features: ImageFeatures) -> Keypoints:
-    if features.affine is not None:
-        return from_shapes(features.keypoints, features.affine)
-    if features.scales is None:
+def _open_store(path: Path | str) -> FeatureStore:
+    """Opens a feature file for its keypoints alone: it need not say which descriptor it holds."""
+    try:
+        return FeatureStore(path)
+    except ValueError:
+        return FeatureStore(path, DescriptorSpec("unnamed", 1))
+
+
+def _of_group(xy: np.ndarray, group: h5py.Group) -> Keypoints:
+    """Keypoints [N, 2] with the shapes in a photo's group, whatever the descriptors beside them are."""
+    arrays = {key: np.asarray(group[key], np.float32) for key in ("scales", "oris", "affine") if key in group}
+    for key, values in arrays.items():
+        expected = (len(xy), 2, 2) if key == "affine" else (len(xy),)
+        if values.shape != expected:
+            raise ValueError(f"{key} has shape {values.shape}, expected {expected}")
+    if "affine" in arrays:
+        return from_shapes(xy, arrays["affine"])
+    if "scales" not in arrays:
         raise ValueError("the file holds positions without `scales` (or `affine`), which patches need")
-    oris = np.zeros(len(features)) if features.oris is None else features.oris
-    return Keypoints(features.keypoints, features.scales, oris)
+    return Keypoints(xy, arrays["scales"], arrays.get("oris", np.zeros(len(xy))))
 
 
 @contextlib.contextmanager
 def _located(where: str) -> Iterator[None]:
-    """Puts file and photo before the message of a ValueError."""
+    """Puts file and photo before the message of an error; one of HDF5 becomes a ValueError."""
     try:
         yield
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         raise ValueError(f"{where}: {error}") from error

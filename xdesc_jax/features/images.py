@@ -9,35 +9,49 @@ from __future__ import annotations
 
 import os
 import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
+from xdesc_jax import console
+
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+MAX_SIDE_PX = 32766  # of the photos that cv2.remap cuts patches from
 _16_BIT_MODES = ("I", "I;16", "I;16B", "I;16L", "I;16N")
+_DAMAGE = (  # what Pillow raises at files that are damaged
+    OSError, SyntaxError, EOFError, struct.error, zlib.error, ValueError, TypeError, LookupError, ArithmeticError,
+    Image.DecompressionBombError,
+)  # fmt: skip
 
 
 class UnreadablePhoto(ValueError):
-    """A file that is missing, empty, cut short, or not a photo this package reads."""
+    """A file that is missing, empty, cut short, too large, or not a photo this package reads."""
 
 
-def list_photos(root: Path | str) -> list[str]:
+def list_photos(root: Path | str, *, strict: bool = False, skipped: dict[str, str] | None = None) -> list[str]:
     """Names of all photos below `root`: relative, with '/' between folders, sorted.
 
     Any depth of folders (links to folders are followed once); suffixes in any case; hidden files and folders
-    are left out.
+    are left out, and so are, with a warning, names that are not UTF-8: no feature file can hold them.
+
+    Args:
+        root: the photos' folder.
+        strict: raise at a name that is not UTF-8.
+        skipped: receives such a name, as the bytes look in Python, and the reason.
 
     Raises:
         FileNotFoundError: no such folder.
-        ValueError: not a folder, or no photo in it.
+        ValueError: not a folder, no photo in it, or with `strict` a name that is not UTF-8.
     """
     root = Path(root)
     if not root.exists():
         raise FileNotFoundError(f"{root}: no such folder of photos")
     if not root.is_dir():
         raise ValueError(f"{root}: expected a folder of photos, found a file")
-    names = []
+    names: list[str] = []
+    unnamed: list[str] = []
     visited = set()
     for folder, subfolders, files in os.walk(root, followlinks=True):
         real = os.path.realpath(folder)
@@ -48,10 +62,28 @@ def list_photos(root: Path | str) -> list[str]:
         subfolders[:] = [name for name in subfolders if not name.startswith(".")]
         for name in files:
             if name.lower().endswith(SUFFIXES) and not name.startswith("."):
-                names.append((Path(folder) / name).relative_to(root).as_posix())
+                found = (Path(folder) / name).relative_to(root).as_posix()
+                (names if _is_utf8(found) else unnamed).append(found)
+    for name in sorted(unnamed):
+        reason = f"{os.fsencode(root / name)!r}: the photo's name is not UTF-8"
+        if strict:
+            raise UnreadablePhoto(reason)
+        console.warn(f"left out: {reason}")
+        if skipped is not None:
+            skipped[repr(os.fsencode(name))] = reason
+    if not names and unnamed:
+        raise ValueError(f"{root}: no photo has a name in UTF-8, first of {len(unnamed)}: {os.fsencode(unnamed[0])!r}")
     if not names:
         raise ValueError(f"{root}: no photo found (suffixes looked for: {' '.join(SUFFIXES)})")
     return sorted(names)
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def read_rgb(path: Path | str) -> np.ndarray:
@@ -74,15 +106,20 @@ def read_gray(path: Path | str) -> np.ndarray:
 
 def _open(path: Path) -> Image.Image:
     """The decoded first frame, of mode L or RGB."""
-    if not path.exists():
-        raise UnreadablePhoto(f"{path}: no such photo")
-    if path.stat().st_size == 0:
-        raise UnreadablePhoto(f"{path}: the photo is an empty file (0 bytes)")
     try:
+        if not path.exists():
+            raise UnreadablePhoto(f"{path}: no such photo")
+        if path.stat().st_size == 0:
+            raise UnreadablePhoto(f"{path}: the photo is an empty file (0 bytes)")
         with Image.open(path) as image:
+            if max(image.size) > MAX_SIDE_PX:
+                width, height = image.size
+                raise UnreadablePhoto(f"{path}: the photo has {width} x {height} px, at most {MAX_SIDE_PX} a side")
             image.load()
             return _plain(image, path)
-    except (OSError, SyntaxError, EOFError, struct.error, Image.DecompressionBombError) as error:
+    except UnreadablePhoto:
+        raise
+    except _DAMAGE as error:
         raise UnreadablePhoto(f"{path}: not a photo that can be read ({error})") from error
 
 

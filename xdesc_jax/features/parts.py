@@ -17,7 +17,7 @@ import numpy as np
 
 from xdesc_jax.features.keypoints import Keypoints
 from xdesc_jax.features.photo import PhotoFeatures
-from xdesc_jax.files import atomic
+from xdesc_jax.files import atomic, content_hash
 
 _DESCRIPTOR = "descriptor "
 
@@ -28,14 +28,15 @@ def part_path(folder: Path, name: str) -> Path:
 
 
 def photo_stamp(path: Path) -> list[int]:
-    """Size in bytes and time of change in ns; [] where there is no such file.
+    """What identifies a photo's content, as one number; [] where no such file can be read.
 
-    Another photo under the same name has another stamp.
+    Another photo under the same name has another stamp, also where size and time of change are the same, as they
+    are in files that come from an archive.
     """
-    if not path.exists():
+    try:
+        return [int(content_hash(path), 16)] if path.is_file() else []
+    except OSError:
         return []
-    stat = path.stat()
-    return [stat.st_size, stat.st_mtime_ns]
 
 
 def save_part(folder: Path, name: str, features: PhotoFeatures, keys: dict[str, str], stamp: list[int]) -> None:
