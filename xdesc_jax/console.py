@@ -59,7 +59,7 @@ def track(items: Iterable[T], description: str, unit: str, total: int | None = N
 
 def settings(title: str, values: dict[str, Any]) -> None:
     """Prints resolved settings, one a line."""
-    out.print(f"[bold]{title}[/bold]")
+    out.print(Text(title, style="bold"))
     for key, value in values.items():
         out.print(f"  {key}: {value}", markup=False)
 
@@ -67,14 +67,16 @@ def settings(title: str, values: dict[str, Any]) -> None:
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Prints one summary table; floats with three decimals."""
     texts = [[f"{v:.3f}" if isinstance(v, float) else str(v) for v in row] for row in rows]
-    grid = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1))
+    # Text, because rich reads markup in strings, and a path may look like it.
+    heading = Text(title, style="table.title")
+    grid = Table(title=heading, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1))
     # On a narrow screen labels fold between words; figures are never cut.
     longest = max((len(word) for row in texts for word in row[0].split()), default=0)
-    grid.add_column(columns[0], min_width=longest)
+    grid.add_column(Text(columns[0]), min_width=longest)
     for column in columns[1:]:
-        grid.add_column(column, justify="right", no_wrap=True)
+        grid.add_column(Text(column), justify="right", no_wrap=True)
     for row in texts:
-        grid.add_row(*row)
+        grid.add_row(*map(Text, row))
     out.print(grid)
 
 

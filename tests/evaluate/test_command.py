@@ -54,6 +54,17 @@ def test_finished_work_is_read_back_and_another_configuration_refused(
     assert homography(scene_folder, out=out, features=(feature_folder,), model=model) == first
 
 
+@pytest.mark.parametrize("text", ["{}", "[]", '{"hash": ', ""])
+def test_a_damaged_result_is_refused_by_name_and_overwritten_on_demand(scene_folder, feature_folder, tmp_path, text):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "homography.json").write_text(text)
+    with pytest.raises((ValueError, FileExistsError), match=r"homography\.json"):
+        homography(scene_folder, out=out, features=(feature_folder,))
+    homography(scene_folder, out=out, features=(feature_folder,), overwrite=True)
+    assert json.loads((out / "homography.json").read_text())["results"]
+
+
 def test_another_homography_is_another_configuration(scene_folder, feature_folder, tmp_path):
     homography(scene_folder, out=tmp_path / "out", features=(feature_folder,))
     (scene_folder / "wall/H_1_2").write_text("1 0 -9\n0 1 0\n0 0 1\n")

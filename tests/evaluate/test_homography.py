@@ -31,6 +31,7 @@ class Rotation:
     """The exact translator: `own-turned` is `own-real` with its values rolled by one."""
 
     names = (REAL.name, TURNED.name)
+    specs = {REAL.name: REAL, TURNED.name: TURNED}
     space_id = "oracle"
 
     def __init__(self):
@@ -215,6 +216,33 @@ def test_a_store_that_holds_another_descriptor_is_refused(tmp_path):
     paths = write_stores(tmp_path, same_patches())
     with pytest.raises(ValueError, match=r"holds 'own-real', but 'own-turned' was asked for"):
         evaluate(SCENES, {TURNED.name: paths[REAL.name]})
+
+
+@pytest.mark.parametrize(
+    "comparison",
+    [
+        Comparison("native", REAL.name, REAL.name),
+        Comparison("translated", REAL.name, TURNED.name),
+        Comparison("joint", REAL.name, TURNED.name),
+    ],
+)
+def test_a_bad_row_is_named_with_its_file_and_photo(tmp_path, comparison):
+    photos = same_patches()
+    xy, rows, valid = photos["wall/1.png"]
+    photos["wall/1.png"] = (xy, np.where(np.arange(37)[:, None] == 5, np.nan, rows), valid)
+    paths = write_stores(tmp_path, photos)
+    with pytest.raises(ValueError, match=r"own-real.h5: 'wall/1.png': row 5 .* not finite"):
+        evaluate(SCENES, paths, Rotation(), [comparison])
+
+
+@pytest.mark.parametrize("spec", [DescriptorSpec(REAL.name, WIDTH + 1), binary_spec(REAL.name, WIDTH)])
+def test_a_store_of_another_width_or_kind_than_the_translators_is_refused_before_any_work(tmp_path, spec):
+    translator = Rotation()
+    translator.specs = {**Rotation.specs, REAL.name: spec}
+    message = rf"own-real.h5: 'own-real' is real of width 24, but the translator's is {spec.kind} of width {spec.width}"
+    with pytest.raises(ValueError, match=message):
+        evaluate(SCENES, write_stores(tmp_path, same_patches()), translator)
+    assert translator.calls == []
 
 
 def test_nothing_to_evaluate_is_refused():

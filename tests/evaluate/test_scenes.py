@@ -76,6 +76,25 @@ def test_a_missing_photo_is_named(tmp_path):
         find_scenes(tmp_path)
 
 
+def test_photo_1_makes_no_pair_with_itself(tmp_path):
+    make_scene(tmp_path / "wall", homographies=("H_1_1", "H_1_2"))
+    (scene,) = find_scenes(tmp_path)
+    assert [pair.database for pair in scene.pairs] == ["wall/2.png"]
+
+
+def test_two_homographies_of_one_photo_are_refused(tmp_path):
+    make_scene(tmp_path / "wall", homographies=("H_1_2", "H1to2p"))
+    with pytest.raises(ValueError, match="wall: two homographies of photo 2: H1to2p and H_1_2"):
+        find_scenes(tmp_path)
+
+
+def test_a_homography_that_is_not_text_is_refused_by_file_name(tmp_path):
+    path = tmp_path / "H_1_2"
+    path.write_bytes(b"\xff\xfe1\x00 \x00")
+    with pytest.raises(ValueError, match="H_1_2: .*utf-8.* expected 3 rows of 3 numbers"):
+        read_homography(path)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

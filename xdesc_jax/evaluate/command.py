@@ -99,7 +99,8 @@ def homography(
     console.settings(f"xdesc evaluate homography -> {out}", settings)
     expected = config_hash([_scene_config(found), hashes, model_hash])
     path = out / RESULTS
-    if already_done(path, read_json(path)["hash"] if path.exists() else None, expected, overwrite):
+    found_hash = None if overwrite or not path.exists() else _found_hash(path)
+    if already_done(path, found_hash, expected, overwrite):
         results = [Result.from_dict(value) for value in read_json(path)["results"]]
     else:
         results = evaluate(found, stores, translator)
@@ -109,6 +110,11 @@ def homography(
     print_table(results)
     console.out.print(f"figures: {path}\nreport: {out / REPORT}", markup=False)
     return results
+
+
+def _found_hash(path: Path) -> str | None:
+    value = read_json(path)
+    return value.get("hash") if isinstance(value, dict) else None
 
 
 def _write_report(

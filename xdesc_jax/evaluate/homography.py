@@ -31,6 +31,8 @@ class Translates(Protocol):
     @property
     def names(self) -> Sequence[str]: ...
     @property
+    def specs(self) -> Mapping[str, DescriptorSpec]: ...
+    @property
     def space_id(self) -> str | None: ...
     def embed(self, x: np.ndarray, source: str, *, packed: bool = False) -> np.ndarray: ...
     def translate(self, x: np.ndarray, source: str, target: str, *, packed: bool = False) -> np.ndarray: ...
@@ -141,11 +143,13 @@ def evaluate(
         One result per comparison, in the order of `plan`.
 
     Raises:
-        ValueError: feature files whose photos or keypoints differ.
+        ValueError: feature files whose photos or keypoints differ, whose rows do not fit their spec, or whose
+            width or kind is not the translator's.
         KeyError: a photo that a feature file lacks.
     """
     with _open(stores) as opened:
         _check_photos(scenes, opened)
+        _check_specs(opened, translator)
         if plan is None:
             plan = comparisons({name: store.spec for name, store in opened.items()}, translator)
         found: dict[Comparison, dict[str, dict[str, Measures]]] = {c: {} for c in plan}
@@ -168,6 +172,7 @@ def matches_of(
 ) -> list[MatchedPair]:
     """The mutual matches of one pair under each comparison, without ratio test, for drawing."""
     with _open(stores) as opened:
+        _check_specs(opened, translator)
         photos = _Photos(opened, translator)
         query, database = photos[pair.query], photos[pair.database]
     truth = GroundTruth.of(query.xy, database.xy, pair.correspondence)
@@ -183,8 +188,8 @@ def matches_of(
 
 
 def _measure(truth: GroundTruth, a: np.ndarray, b: np.ndarray, binary: bool) -> Measures:
-    # One search each way serves the ranking and, as `matching.match` finds them, both sets of mutual matches.
-    forward, backward = matching.nearest2(a, b, binary=binary), matching.nearest2(b, a, binary=binary)
+    # One search serves the ranking and, as `matching.match` finds them, both sets of mutual matches.
+    forward, backward = matching.nearest2_both(a, b, binary=binary)
     ratios, ratios_back = (matching.metric_ratio(n.distance, n.second, binary) for n in (forward, backward))
     rows = np.flatnonzero(forward.index >= 0)
     rows = rows[backward.index[forward.index[rows]] == rows]
@@ -211,14 +216,15 @@ class _Photo:
         stored: Mapping[str, np.ndarray],
         specs: Mapping[str, DescriptorSpec],
         translator: Translates | None,
+        where: Mapping[str, str],
     ):
         self.xy, self.specs = xy, specs
-        self._stored, self._translator = stored, translator
+        self._stored, self._translator, self._where = stored, translator, where
         self._forms: dict[tuple[str, ...], np.ndarray] = {}
 
     def native(self, name: str) -> np.ndarray:
-        spec, rows = self.specs[name], self._stored[name]
-        return self._once(("native", name), lambda: rows if spec.binary else from_stored(rows, spec))
+        spec, rows, where = self.specs[name], self._stored[name], self._where[name]
+        return self._once(("native", name), lambda: rows if spec.binary else from_stored(rows, spec, where))
 
     def embedded(self, source: str) -> np.ndarray:
         translator, rows, packed = self._source(source)
@@ -236,7 +242,10 @@ class _Photo:
     def _source(self, name: str) -> tuple[Translates, np.ndarray, bool]:
         if self._translator is None:
             raise ValueError(f"translating {name!r} needs a model")
-        return self._translator, self._stored[name], self.specs[name].binary
+        rows, spec = self._stored[name], self._translator.specs.get(name, self.specs[name])
+        # The translator checks its rows too, but cannot say where they come from.
+        self._once(("checked", name), lambda: from_stored(rows, spec, self._where[name]))
+        return self._translator, rows, spec.binary
 
     def _once(self, key: tuple[str, ...], make: Callable[[], np.ndarray]) -> np.ndarray:
         if key not in self._forms:
@@ -267,7 +276,8 @@ class _Photos:
             valid &= rows.valid
         specs = {descriptor: store.spec for descriptor, store in self._stores.items()}
         stored = {descriptor: rows.descriptors[valid] for descriptor, rows in features.items()}
-        return _Photo(reference.keypoints[valid], stored, specs, self._translator)
+        where = {descriptor: f"{store.path}: {name!r}" for descriptor, store in self._stores.items()}
+        return _Photo(reference.keypoints[valid], stored, specs, self._translator, where)
 
 
 @contextlib.contextmanager
@@ -303,4 +313,15 @@ def _check_photos(scenes: Sequence[Scene], stores: Mapping[str, FeatureStore]) -
             raise ValueError(
                 f"{store.path}: lacks {len(missing)} of {len(names)} photos: {', '.join(missing[:5])} "
                 f"(it holds {', '.join(store.names[:5]) or 'none'}, ...)"
+            )
+
+
+def _check_specs(stores: Mapping[str, FeatureStore], translator: Translates | None) -> None:
+    """All files hold rows of the width and kind that the translator takes and gives."""
+    for name, store in stores.items():
+        expected = translator.specs.get(name) if translator is not None else None
+        if expected is not None and (store.spec.width, store.spec.kind) != (expected.width, expected.kind):
+            raise ValueError(
+                f"{store.path}: {name!r} is {store.spec.kind} of width {store.spec.width}, "
+                f"but the translator's is {expected.kind} of width {expected.width}"
             )

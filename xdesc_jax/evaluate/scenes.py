@@ -82,8 +82,8 @@ def find_scenes(root: Path | str) -> list[Scene]:
 
     Raises:
         FileNotFoundError: no such folder, a photo without its homography, or the reverse.
-        ValueError: no scene in it, a scene without photo 1 or with only one photo, a photo number twice, or
-            a homography that is not a regular 3x3 matrix.
+        ValueError: no scene in it, a scene without photo 1 or with only one photo, a number of a photo or a
+            homography twice, or a homography that is not a regular 3x3 matrix.
     """
     root = Path(root)
     if not root.is_dir():
@@ -125,17 +125,30 @@ def _scene(root: Path, folder: Path) -> Scene:
 
 
 def _numbered_homographies(folder: Path) -> dict[int, Path]:
-    found = ((_HOMOGRAPHY.fullmatch(path.name), path) for path in sorted(folder.iterdir()))
-    return {int(match[1] or match[2]): path for match, path in found if match}
+    homographies: dict[int, Path] = {}
+    for path in sorted(folder.iterdir()):
+        found = _HOMOGRAPHY.fullmatch(path.name)
+        number = int(found[1] or found[2]) if found else 1
+        if number == 1:  # photo 1 with itself is no pair
+            continue
+        if number in homographies:
+            both = f"{homographies[number].name} and {path.name}"
+            raise ValueError(f"{folder}: two homographies of photo {number}: {both}, expected one")
+        homographies[number] = path
+    return homographies
 
 
 def read_homography(path: Path | str) -> np.ndarray:
     """A text file of three rows of three numbers -> [3, 3] float64.
 
     Raises:
-        ValueError: another shape, something that is not a number, or a singular matrix.
+        ValueError: no UTF-8 text, another shape, something that is not a number, or a singular matrix.
     """
-    rows = [line.split() for line in Path(path).read_text().splitlines() if line.strip()]
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: {error}, expected 3 rows of 3 numbers as text") from error
+    rows = [line.split() for line in text.splitlines() if line.strip()]
     shape = f"{len(rows)} rows of {sorted({len(r) for r in rows})} values"
     if len(rows) != 3 or any(len(row) != 3 for row in rows):
         raise ValueError(f"{path}: holds {shape}, expected 3 rows of 3 values")

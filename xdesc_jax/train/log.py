@@ -21,13 +21,16 @@ class RunLog:
     Args:
         run: the run directory.
         step: the step that training starts from; later lines of an earlier attempt are dropped.
+
+    Raises:
+        ValueError: a line of the log that is no JSON object with a step.
     """
 
     def __init__(self, run: Path, step: int):
         self.path = run / "log.jsonl"
-        kept = [line for line in _complete_lines(self.path) if json.loads(line)["step"] <= step]
+        kept = [line for number, line in _complete_lines(self.path) if _step(line, self.path, number) <= step]
         with atomic(self.path) as temporary:
-            temporary.write_text("".join(kept))
+            temporary.write_bytes(b"".join(kept))
         self._file = self.path.open("a")
         self._board = SummaryWriter(str(run / "tensorboard"), purge_step=step + 1)
 
@@ -57,8 +60,16 @@ def flatten(values: dict[str, Any], prefix: str = "") -> list[tuple[str, float]]
     return pairs
 
 
-def _complete_lines(path: Path) -> list[str]:
-    """Lines that a killed run finished writing."""
+def _complete_lines(path: Path) -> list[tuple[int, bytes]]:
+    """Lines that a killed run finished writing, with their numbers from 1."""
     if not path.exists():
         return []
-    return [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+    lines = path.read_bytes().splitlines(keepends=True)
+    return [(number, line) for number, line in enumerate(lines, 1) if line.endswith(b"\n")]
+
+
+def _step(line: bytes, path: Path, number: int) -> int:
+    try:
+        return int(json.loads(line)["step"])
+    except (ValueError, TypeError, KeyError) as error:  # no JSON or no UTF-8, no object, no step
+        raise ValueError(f"{path}: line {number} is {line[:60]!r}, expected a JSON object with 'step'") from error
