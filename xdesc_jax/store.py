@@ -136,14 +136,14 @@ class FeatureStore:
 
     def count(self, name: str) -> int:
         """Number of keypoints of one photo."""
-        with self._reading(name) as group:
+        with self.reading(name) as group:
             shape = group["keypoints"].shape
         self._check_keypoints(name, shape)
         return int(shape[0])
 
     def keypoints(self, name: str) -> np.ndarray:
         """Keypoints of one photo alone, [N, 2] float32."""
-        with self._reading(name) as group:
+        with self.reading(name) as group:
             found = np.asarray(group["keypoints"], np.float32)
         self._check_keypoints(name, found.shape)
         return found.reshape(-1, 2)
@@ -154,7 +154,7 @@ class FeatureStore:
             raise ValueError(f"{self.path}: {name!r}: keypoints have shape {shape}, expected [N, 2]")
 
     @contextlib.contextmanager
-    def _reading(self, name: str) -> Iterator[h5py.Group]:
+    def reading(self, name: str) -> Iterator[h5py.Group]:
         """Yields the group of a photo; what goes wrong while it is read is told with the file and the photo."""
         if name not in self:
             raise KeyError(f"{self.path}: no photo {name!r} (first of {len(self)}: {self.names[:5]})")
@@ -171,7 +171,7 @@ class FeatureStore:
             ValueError: arrays disagree in length or width, or the file is damaged.
         """
         keypoints = self.keypoints(name)
-        with self._reading(name) as group:
+        with self.reading(name) as group:
             descriptors = np.ascontiguousarray(np.asarray(group["descriptors"]).T)
             optional = {k: np.asarray(group[k], np.float32) for k in ("scales", "oris", "affine") if k in group}
             size = tuple(int(v) for v in group["image_size"]) if "image_size" in group else (0, 0)
@@ -200,7 +200,7 @@ def infer_spec(path: Path | str, name: str) -> DescriptorSpec:
         if "spec" in store.attributes or "spec_json" in store.attributes:
             return store.spec
         for image in store.names:
-            with store._reading(image) as group:
+            with store.reading(image) as group:
                 rows = np.asarray(group["descriptors"]).T
             if rows.ndim != 2:
                 raise ValueError(f"{path}: {image!r}: descriptors have shape {rows.shape}, expected [D, N]")

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from rich.markup import escape
 
 from xdesc_jax import console
 from xdesc_jax.data import columns as npy_format
@@ -166,7 +165,7 @@ def summarize(info: RecordInfo) -> None:
     """Prints rows and shards of each split."""
     rows = [(split, count, len(info.shards[split])) for split, count in info.counts.items()]
     size_mib = sum(info.files.values()) / 2**20
-    title = f"{escape(str(info.path))}: {', '.join(info.columns)}; {len(info.photos)} photos, {size_mib:.1f} MiB"
+    title = f"{info.path}: {', '.join(info.columns)}; {len(info.photos)} photos, {size_mib:.1f} MiB"
     console.table(title, ("split", "rows", "shards"), rows)
 
 

@@ -95,8 +95,7 @@ class KeypointFile:
         """
         where = f"{self.path}: {name!r}"
         if isinstance(self._reader, FeatureStore):
-            group = self._reader._group(name)
-            with _located(where):
+            with self._reader.reading(name) as group:
                 size = tuple(int(v) for v in group["image_size"]) if "image_size" in group else (0, 0)
                 points = _of_group(self._reader.keypoints(name), group)
                 return GivenKeypoints(points, size, None, where)  # type: ignore[arg-type]
