@@ -305,7 +305,7 @@ def test_keypoints_without_scales_are_refused(photos, tmp_path):
         for name in NAMES:
             zero = np.zeros((1, 64), np.uint8)
             writer.write(name, ImageFeatures(np.ones((1, 2)), zero, np.ones(1, bool), (0, 0)))
-    with pytest.raises(ValueError, match="points.h5: 'A.png': .* without `scales`"):
+    with pytest.raises(ValueError, match="points.h5: features of 'A.png' .* without `scales`"):
         extract(photos, tmp_path / "out", descriptors=("opencv-sift",), keypoints=str(source))
 
 
