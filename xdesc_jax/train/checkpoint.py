@@ -29,6 +29,7 @@ from xdesc_jax.train.inputs import Statistics
 from xdesc_jax.train.step import TrainState, create_state
 
 METRIC = "mean_rank1"
+UNMEASURED = {METRIC: -1.0}  # of checkpoints within an epoch: worse than any that was measured
 SETTINGS = ("config", "specs", "hash", "data", "init", "versions")  # of config.json, which loading needs
 
 
@@ -91,7 +92,7 @@ class Checkpoints:
             "metrics": metrics,
         }
         items = ocp.args.Composite(state=ocp.args.StandardSave(tree), meta=ocp.args.JsonSave(meta))
-        self._manager.save(position.step, args=items, metrics=metrics, force=True)
+        self._manager.save(position.step, args=items, metrics=metrics or UNMEASURED, force=True)
         self._unverified = (position.step, content)
 
     def verify(self) -> None:
@@ -155,7 +156,7 @@ class Checkpoints:
             metrics = self._manager.metrics(step)
         except (OSError, KeyError, ValueError):
             metrics = None
-        return -1.0 if metrics is None else metrics[METRIC]
+        return (metrics or UNMEASURED)[METRIC]
 
     def _restore_step(self, like: TrainState, step: int) -> tuple[TrainState, Position]:
         # The arrays' own shapes as numpy: what was saved on other devices must load on these.
