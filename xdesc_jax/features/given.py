@@ -7,11 +7,11 @@ from a database together with COLMAP's SIFT descriptors. The file is only read.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
-import h5py
 import numpy as np
 
 from xdesc_jax.colmap.database import DatabaseReader
@@ -113,7 +113,7 @@ def _open_store(path: Path | str) -> FeatureStore:
         return FeatureStore(path, DescriptorSpec("unnamed", 1))
 
 
-def _of_group(xy: np.ndarray, group: h5py.Group) -> Keypoints:
+def _of_group(xy: np.ndarray, group: Mapping[str, Any]) -> Keypoints:
     """Keypoints [N, 2] with the shapes in a photo's group, whatever the descriptors beside them are."""
     arrays = {key: np.asarray(group[key], np.float32) for key in ("scales", "oris", "affine") if key in group}
     for key, values in arrays.items():
