@@ -82,8 +82,9 @@ class Checkpoints:
             FloatingPointError: a weight is not finite; nothing is written.
         """
         self.verify()
-        tree = _tree(jax.device_get(state))
+        state = jax.device_get(state)
         check_finite(state, position)
+        tree = _tree(state)
         content = digest(tree)
         meta = {
             "position": dataclasses.asdict(position),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +120,7 @@ def inputs_function(
     if unused := sorted(set(files) - set(specs)):
         raise ValueError(f"weights are given for {unused}, the run has {list(specs)}")
     describers = {name: describer(name, files.get(name)) for name in specs}
-    settings = jitter_settings(config.jitter)
+    settings = JitterSettings(**asdict(config.jitter))
 
     def describe(batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
         patches = batch[PATCH].astype(np.float32) / 255
@@ -129,13 +129,6 @@ def inputs_function(
         return describe_inputs(patches, specs, scales, describers)
 
     return describe
-
-
-def jitter_settings(config: JitterConfig) -> JitterSettings:
-    return JitterSettings(
-        rotation_deg=config.rotation_deg, scale=config.scale, shift_px=config.shift_px,
-        brightness=config.brightness, contrast=config.contrast, noise=config.noise,
-    )  # fmt: skip
 
 
 def collect_rows(

@@ -23,6 +23,7 @@ from xdesc_jax.bundle import load as load_bundle
 from xdesc_jax.config import TrainConfig, differences, load_config
 from xdesc_jax.data.resident import ResidentSet
 from xdesc_jax.data.schema import TRAIN, VALIDATION, RecordInfo
+from xdesc_jax.data.source import Source
 from xdesc_jax.features.weights import parse_weights
 from xdesc_jax.files import config_hash, content_hash, read_json, write_json
 from xdesc_jax.models import Networks, build_networks
@@ -65,10 +66,10 @@ def train(config: TrainConfig, data: Path, workdir: Path, *, init: Path | None =
     bundle = load_bundle(init) if init else None
     # What cannot be carried out must fail here, before anything is written.
     training = inputs.open_split(data, TRAIN, config, specs, config.batch_size)
-    inputs.open_split(data, VALIDATION, config, specs, config.batch_size)
+    validation = inputs.open_split(data, VALIDATION, config, specs, min(config.batch_size, 1024))
     inputs.inputs_function(config, specs, dict.fromkeys(specs, 1.0), augment=True)
+    plain = build_networks(specs, config.model)
     if bundle is not None:
-        plain = build_networks(specs, config.model)
         check_fit(bundle, plain, jax.eval_shape(partial(create_state, plain), jax.random.key(0)))
     if run.exists() and not (run / "config.json").exists() and any(p.suffix != ".partial" for p in run.iterdir()):
         raise FileExistsError(f"{run}: is not empty and holds no run; choose another folder")
@@ -76,8 +77,7 @@ def train(config: TrainConfig, data: Path, workdir: Path, *, init: Path | None =
         shutil.rmtree(run)
     run_hash = _prepare(run, config, info, specs, init)
     statistics = _statistics(run, training, specs, config)
-    networks = build_networks(specs, config.model, parallel.AXIS)
-    rows = _validation_rows(data, config, specs, statistics)
+    rows = _validation_rows(validation, config, specs, statistics)
     console.settings(
         f"xdesc train -> {run}",
         {
@@ -88,12 +88,12 @@ def train(config: TrainConfig, data: Path, workdir: Path, *, init: Path | None =
         },
     )
     checkpoints = Checkpoints(run, run_hash)
-    state, start = _begin(checkpoints, networks, config, bundle, rows, statistics)
+    state, start = _begin(checkpoints, plain, config, bundle, rows, statistics)
     state = parallel.replicate(state, devices)
     total = config.epochs * training.batches_per_epoch
     step = partial(
         train_step,
-        networks=networks,
+        networks=build_networks(specs, config.model, parallel.AXIS),
         inputs_of=inputs.inputs_function(config, specs, statistics.scale, augment=True),
         variant=config.loss.variant,
         distance=config.loss.distance,
@@ -105,7 +105,7 @@ def train(config: TrainConfig, data: Path, workdir: Path, *, init: Path | None =
     else:
         place = partial(parallel.split_batch, devices=devices)
         batches = Batches(training.batches_per_epoch, training.epoch, place)
-    measure = validator(build_networks(specs, config.model))
+    measure = validator(plain)
     try:
         fit(
             state, start, parallel.pmapped_step(step, devices), batches,
@@ -159,11 +159,10 @@ def _statistics(run: Path, training: Any, specs: dict[str, Any], config: TrainCo
 
 
 def _validation_rows(
-    data: Path, config: TrainConfig, specs: dict[str, Any], statistics: Statistics
+    validation: Source, config: TrainConfig, specs: dict[str, Any], statistics: Statistics
 ) -> dict[str, jax.Array]:
-    source = inputs.open_split(data, VALIDATION, config, specs, min(config.batch_size, 1024))
     inputs_of = inputs.inputs_function(config, specs, statistics.scale, augment=False)
-    rows, _ = inputs.collect_rows(source.epoch(0), inputs_of, config.validation_rows)
+    rows, _ = inputs.collect_rows(validation.epoch(0), inputs_of, config.validation_rows)
     return {name: jnp.asarray(x) for name, x in rows.items()}
 
 
@@ -184,8 +183,7 @@ def _begin(
         console.out.print(f"going on from step {found[1].step} (epoch {found[1].epoch}, batch {found[1].batch})")
         return found
     if bundle is not None:
-        plain = build_networks(networks.specs, config.model)
-        state = start_from_bundle(state, plain, bundle, rows, statistics.scale)
+        state = start_from_bundle(state, networks, bundle, rows, statistics.scale)
     return state, Position(0, 0, 0)
 
 
