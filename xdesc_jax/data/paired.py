@@ -35,14 +35,14 @@ class PairedStores:
 
     Attributes:
         specs: the descriptors, by name.
-        names, has_patches, action, config: as for `rows.RowSource`.
+        names, has_patches, has_pairs, action, config: as for `rows.RowSource`.
 
     Raises:
         ValueError: fewer than two files, a descriptor that comes twice, or files that do not describe the
             same keypoints; the first five differences are listed.
     """
 
-    has_patches = False
+    has_patches = has_pairs = False
     action = "reading"
 
     def __init__(self, paths: Sequence[Path], descriptors: Sequence[str] | None = None):

@@ -41,6 +41,7 @@ class ExtractedPhotos:
     """
 
     action = "extracting"
+    has_pairs = False
 
     def __init__(
         self,

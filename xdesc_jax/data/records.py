@@ -195,7 +195,7 @@ def build(out: Path, source: RowSource, work: Path, settings: RecordSettings, co
     for index, split in enumerate(SPLITS):
         total = sum(counts[name] for name in with_rows if split_of[name] == split)
         seed = len(SPLITS) * settings.seed + index
-        columns = columns_of(source.specs, source.has_patches)
+        columns = columns_of(source.specs, source.has_patches, source.has_pairs)
         spreaders[split] = Spreader(work / split, columns, total, settings.rows_per_shard, seed)
     _spread(source, settings, split_of, spreaders)
     with atomic(work / "dataset") as folder:
@@ -210,6 +210,7 @@ def build(out: Path, source: RowSource, work: Path, settings: RecordSettings, co
             photos=tuple(source.names),
             config=config,
             files={file.name: file.stat().st_size for file in sorted(folder.iterdir())},
+            has_pairs=source.has_pairs,
         )
         info.save()
     with atomic(out) as folder:

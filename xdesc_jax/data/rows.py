@@ -22,6 +22,7 @@ class RowSource(Protocol):
         specs: the descriptors, by name.
         names: the photos, sorted.
         has_patches: whether rows have a `patch` column.
+        has_pairs: whether rows have `pair` and `point` columns.
         action: what the first pass over the rows does, for the progress bar.
         config: what identifies the input, for the configuration's hash.
     """
@@ -29,6 +30,7 @@ class RowSource(Protocol):
     specs: dict[str, DescriptorSpec]
     names: list[str]
     has_patches: bool
+    has_pairs: bool
     action: str
     config: dict[str, Any]
 

@@ -22,6 +22,8 @@ TRAIN, VALIDATION = SPLITS = ("train", "validation")
 PATCH_SIZE = 32
 # Columns beside the descriptors, and the batch key of padding; no descriptor may bear these names.
 PATCH, KEYPOINT, PHOTO, MASK = "patch", "keypoint", "photo", "mask"
+PAIR, POINT = "pair", "point"
+RESERVED = (PATCH, KEYPOINT, PHOTO, MASK, PAIR, POINT)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,23 +38,27 @@ class Column:
         return self.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64))
 
 
-def columns_of(specs: Mapping[str, DescriptorSpec], has_patches: bool) -> dict[str, Column]:
+def columns_of(specs: Mapping[str, DescriptorSpec], has_patches: bool, has_pairs: bool = False) -> dict[str, Column]:
     """The columns of records of these descriptors.
 
     `keypoint` is (x, y, scale, orientation): px from the centre of the first pixel, sigma in px, radians;
     scale and orientation are NaN where the feature files do not have them. `photo` is the index into
-    `RecordInfo.photos`. Descriptors are in their stored form, binary ones packed.
+    `RecordInfo.photos`. Descriptors are in their stored form, binary ones packed. Records of pairs also hold
+    `pair`, the patch of the same point in another view, and `point`, a number that rows of one point share.
 
     Raises:
         ValueError: a descriptor has the name of another column.
     """
-    if taken := [name for name in specs if name in (PATCH, KEYPOINT, PHOTO, MASK)]:
+    if taken := [name for name in specs if name in RESERVED]:
         raise ValueError(f"descriptor name {taken[0]!r} is the name of another column of the records")
     columns = {name: Column(spec.stored_dtype, (spec.stored_width,)) for name, spec in specs.items()}
     columns[KEYPOINT] = Column(np.dtype(np.float32), (4,))
     columns[PHOTO] = Column(np.dtype(np.int32), ())
+    patch = Column(np.dtype(np.uint8), (PATCH_SIZE, PATCH_SIZE))
     if has_patches:
-        columns[PATCH] = Column(np.dtype(np.uint8), (PATCH_SIZE, PATCH_SIZE))
+        columns[PATCH] = patch
+    if has_pairs:
+        columns |= {PAIR: patch, POINT: Column(np.dtype(np.int32), ())}
     return columns
 
 
@@ -74,6 +80,7 @@ class RecordInfo:
         photos: names of all photos; a row's `photo` is an index into it.
         config: the settings that made the folder.
         files: size in bytes of every data file, to detect a cut one before the first step.
+        has_pairs: whether there are `pair` and `point` columns.
     """
 
     path: Path
@@ -84,6 +91,7 @@ class RecordInfo:
     photos: tuple[str, ...]
     config: dict[str, Any]
     files: dict[str, int]
+    has_pairs: bool = False
 
     @property
     def counts(self) -> dict[str, int]:
@@ -92,7 +100,7 @@ class RecordInfo:
 
     @property
     def columns(self) -> dict[str, Column]:
-        return columns_of(self.specs, self.has_patches)
+        return columns_of(self.specs, self.has_patches, self.has_pairs)
 
     @property
     def config_hash(self) -> str:
@@ -133,6 +141,7 @@ class RecordInfo:
                 photos=tuple(fields["photos"]),
                 config=fields["config"],
                 files=fields["files"],
+                has_pairs=fields.get("has_pairs", False),
             )
         except KeyError as error:
             raise ValueError(f"{path / FILE}: lacks the field {error}") from error
@@ -155,13 +164,15 @@ class RecordInfo:
         return self.shards[split]
 
     def select(self, names: Sequence[str] | None, patches: bool = False) -> dict[str, Column]:
-        """The columns a reader yields: `names` (None: every descriptor), `photo`, and `patch` if asked for.
+        """The columns a reader yields: `names` (None: every descriptor, or the pairs), `photo`, and `patch` if
+        asked for.
 
         Raises:
             ValueError: the records lack one of them.
         """
         columns = self.columns
-        wanted = list(self.specs) if names is None else list(names)
+        everything = [*self.specs, *[PATCH, PAIR, POINT] * self.has_pairs]
+        wanted = everything if names is None else list(names)
         wanted += [PATCH] * patches + [PHOTO]
         if missing := [name for name in wanted if name not in columns]:
             raise ValueError(f"{self.path}: has no column {missing[0]!r} (columns: {', '.join(columns)})")
