@@ -57,7 +57,7 @@ def detect_all(
     pool = ProcessPoolExecutor(
         processes,
         multiprocessing.get_context("spawn"),
-        initializer=_start_worker,
+        initializer=start_worker,
         initargs=(max(1, (os.cpu_count() or 1) // processes), entries),
     )
     try:
@@ -109,7 +109,7 @@ def _settled(name: str, job: Job | None, result: Future[Result] | PhotoFeatures)
         ) from error
 
 
-def _start_worker(threads: int, entries: list[Entry]) -> None:
+def start_worker(threads: int, entries: list[Entry]) -> None:
     import cv2
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted too, and stops its workers

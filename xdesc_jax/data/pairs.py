@@ -1,0 +1,86 @@
+"""The stage `xdesc pairs`: photos to records of corresponding patches, to train descriptors on.
+
+In: single photos, which are warped, or places seen in many photos, which are reconstructed. Out: a records folder
+whose rows hold two patches of one point (`patch`, `pair`) and the point's number (`point`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from xdesc_jax import console
+from xdesc_jax.data.records import RecordSettings, build, is_finished, summarize
+from xdesc_jax.data.rows import RowSource
+from xdesc_jax.data.schema import RecordInfo
+from xdesc_jax.data.warped import WarpedPairs, WarpedSettings
+
+WARPED = WarpedSettings()
+
+
+def pairs(
+    out: Path,
+    *,
+    photos: Path,
+    warped: WarpedSettings = WARPED,
+    format: Literal["tfds", "npy"] = "tfds",
+    validation_share: float = 0.1,
+    seed: int = 0,
+    rows_per_shard: int = 16384,
+    processes: int = 1,
+    overwrite: bool = False,
+    strict: bool = False,
+) -> RecordInfo:
+    """Makes training pairs of patches of the same point.
+
+    Args:
+        out: the folder to make; `xdesc train-descriptor --data` takes it.
+        photos: folder of photos, with any sub-folders; each is warped by random homographies.
+        warped: how photos are warped and pairs chosen.
+        format: tfds (TFRecord shards, a TensorFlow dataset directory) or npy (read without tensorflow).
+        validation_share: share of the photos or places whose pairs are kept for validation.
+        seed: of the split and of the order of rows.
+        rows_per_shard: the most rows of a shard; readers hold a few shards in memory.
+        processes: that work on photos.
+        overwrite: make the folder anew even if it is there.
+        strict: stop at a photo that cannot be read, instead of leaving it out.
+
+    Raises:
+        ValueError: settings out of range, or no pair.
+        FileExistsError: `out` holds something else.
+    """
+    settings = RecordSettings(format, validation_share, seed, None, rows_per_shard)
+    work = out.with_name(f".{out.name}.work")
+    source = WarpedPairs(photos, warped, work / "parts", processes=processes, strict=strict)
+    info = build_pairs(out, source, work, settings, overwrite)
+    if len(source.residuals):
+        _summarize_residuals(source.residuals)
+    return info
+
+
+def build_pairs(out: Path, source: RowSource, work: Path, settings: RecordSettings, overwrite: bool) -> RecordInfo:
+    """Writes the pairs of `source`, or finds them written."""
+    config = {**dataclasses.asdict(settings), **source.config}
+    console.settings("pairs", {"out": out, "found": f"{len(source.names)} photos", **config})
+    if is_finished(out, config, overwrite):
+        console.out.print(f"{out} is finished", markup=False)
+        return RecordInfo.load(out)
+    info = build(out, source, work, settings, config)
+    shutil.rmtree(work)
+    summarize(info)
+    return info
+
+
+def _summarize_residuals(residuals: np.ndarray) -> None:
+    """Prints what the detector's noise was."""
+    size = np.abs(np.column_stack([np.linalg.norm(residuals[:, :2], axis=1), residuals[:, 2:]]))
+    names = ("position (sigma)", "log scale", "angle (rad)")
+    figures = np.percentile(size, [50, 90, 99], axis=0).T
+    rows = [(name, *map(float, values)) for name, values in zip(names, figures, strict=True)]
+    console.table(
+        f"{len(residuals)} keypoints found again, against their true place", ("", "50 %", "90 %", "99 %"), rows
+    )
