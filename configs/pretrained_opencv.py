@@ -1,0 +1,19 @@
+"""First training of the shipped translator `opencv`: a random permutation of the descriptors each step.
+
+`pipelines/pretrained.py` makes the records, runs this training and then the finish with the losses of all pairs.
+
+    python -m pipelines.pretrained opencv --photos PHOTOS --scenes SCENES --calibration OTHER_SCENES --out runs/opencv
+"""
+
+from xdesc_jax.config import LossConfig, ModelConfig, OptimizerConfig, TrainConfig
+
+
+def get_config() -> TrainConfig:
+    return TrainConfig(
+        descriptors=("brief", "sift", "opencv-sift", "orb", "teblid-512", "hardnet-xdesc", "sosnet-xdesc"),
+        epochs=5,
+        resident=True,
+        model=ModelConfig(hidden_handcrafted=(512, 512)),
+        loss=LossConfig(variant="linear"),
+        optimizer=OptimizerConfig(learning_rate=1e-3, schedule="cosine", warmup_steps=100),
+    )
