@@ -314,3 +314,13 @@ def load(path: Path | str, names: Sequence[tuple[str, str]], prefix: str = "") -
             raise ValueError(f"{path}: '{normalisation}.running_var' holds a negative value")
         statistics.append(Statistics(mean, variance))
     return L2Net(tuple(kernels), tuple(statistics))
+
+
+def arrays_of(net: L2Net, names: Sequence[tuple[str, str]]) -> dict[str, np.ndarray]:
+    """The inverse of `load`: a network's arrays under the names of a weight file."""
+    arrays = {}
+    for (convolution, normalisation), kernel, statistics in zip(names, net.kernels, net.statistics, strict=True):
+        arrays[f"{convolution}.weight"] = np.transpose(np.asarray(kernel), (3, 2, 0, 1))
+        arrays[f"{normalisation}.running_mean"] = np.asarray(statistics.mean)
+        arrays[f"{normalisation}.running_var"] = np.asarray(statistics.variance)
+    return arrays

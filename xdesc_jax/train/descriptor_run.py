@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
+import os
 import shutil
 from functools import partial
 from pathlib import Path
@@ -55,6 +56,8 @@ def train_descriptor(
     devices = jax.local_devices()
     if config.batch_size % len(devices):
         raise ValueError(f"batch_size {config.batch_size} does not divide over {len(devices)} devices")
+    device = f"{len(devices)} x {devices[0].device_kind}"
+    device += f" ({os.cpu_count()} cores)" if devices[0].platform == "cpu" else ""
     # What cannot be carried out must fail here, before anything is written.
     given = l2net.load_either(init) if init else None
     training = Mixture(parts, config.batch_size, config.seed, config.resident, config.rows_per_epoch)
@@ -63,7 +66,7 @@ def train_descriptor(
         raise FileExistsError(f"{run}: is not empty and holds no run; choose another folder")
     if overwrite and run.exists():
         shutil.rmtree(run)
-    run_hash = _prepare(run, config, parts, training, init)
+    run_hash = _prepare(run, config, parts, training, init, device)
     console.settings(
         f"xdesc train-descriptor -> {run}",
         {
@@ -73,7 +76,7 @@ def train_descriptor(
                 for info, share in zip(training.infos, training.shares, strict=True)
             ),
             "epoch": f"{training.batches_per_epoch} steps, {training.rows} pairs",
-            "devices": f"{len(devices)} x {devices[0].device_kind}",
+            "devices": device,
         },
     )
     measure = validator(config.network, config.loss, config.margin, config.batch_size)
@@ -138,7 +141,9 @@ def _begin(checkpoints: Checkpoints, config: DescriptorConfig, given: L2Net | No
     return found
 
 
-def _prepare(run: Path, config: DescriptorConfig, parts: list[Part], training: Mixture, init: Path | None) -> str:
+def _prepare(
+    run: Path, config: DescriptorConfig, parts: list[Part], training: Mixture, init: Path | None, device: str
+) -> str:
     """Writes the run's settings, or compares them with what is there; returns their hash."""
     data = {
         name: {"hash": info.config_hash, "weight": weight, "share": share}
@@ -151,7 +156,8 @@ def _prepare(run: Path, config: DescriptorConfig, parts: list[Part], training: M
         "data": data,
         "init": content_hash(init) if init else None,
     }
-    settings = {**decisive, "hash": config_hash(decisive)}
+    settings = {**decisive, "hash": config_hash(decisive), "device": device}
+    settings["started_from"] = started_from(init) if init else None
     settings["rows"] = {name: info.counts for name, info in zip(_names(parts), training.infos, strict=True)}
     settings["rows_per_epoch"] = training.rows
     settings["versions"] = {name: importlib.metadata.version(name) for name in PACKAGES}
@@ -162,6 +168,14 @@ def _prepare(run: Path, config: DescriptorConfig, parts: list[Part], training: M
         what = "; ".join(differences({k: found.get(k) for k in decisive}, decisive))
         raise ValueError(f"{run}: was started with other settings ({what}); pass --overwrite or another folder")
     return settings["hash"]
+
+
+def started_from(init: Path) -> dict[str, Any]:
+    """Which weights a run starts from: their hash, and what their card says of them where it lies beside them."""
+    beside = init.with_suffix(".json")
+    card = read_json(beside) if beside.exists() else {}
+    told = {key: card.get(key) for key in ("name", "run_hash", "pairs_seen_in_all")}
+    return {"hash": content_hash(init), **told}
 
 
 def _summary(run: Path) -> None:
@@ -177,7 +191,7 @@ def _summary(run: Path) -> None:
             for name in figures["rank1"]
         ],
     )
-    console.out.print(f"run directory: {run}")
+    console.out.print(f"run directory: {run}; export it with: xdesc export-descriptor {run} OUT.safetensors")
 
 
 def command(prog: str, arguments: list[str]) -> None:

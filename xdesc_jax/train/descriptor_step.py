@@ -61,6 +61,13 @@ def network_of(params: Mapping[str, Any], stats: Mapping[str, Any]) -> L2Net:
     return L2Net(tuple(params[n] for n in names), tuple(Statistics(**stats[n]) for n in names))
 
 
+@partial(jax.jit, static_argnames="kind")
+def describe(net: L2Net, patches: jax.Array, *, kind: str) -> jax.Array:
+    """Descriptors of stored patches, uint8 [B, 32, 32] -> float32 [B, 128] of unit length, in inference."""
+    normal = KINDS[kind].normalize(patches.astype(jnp.float32) / 255)
+    return KINDS[kind].unit(l2net.apply(net, normal))
+
+
 # --- Augmentation ----------------------------------------------------------------------------------------
 
 

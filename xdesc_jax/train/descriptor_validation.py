@@ -14,9 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from xdesc_jax.data.schema import MASK, PAIR, PATCH, POINT
-from xdesc_jax.features import l2net
 from xdesc_jax.features.l2net import L2Net
-from xdesc_jax.train.descriptor_step import KINDS, LOSSES, views_of
+from xdesc_jax.train.descriptor_step import LOSSES, describe, views_of
 from xdesc_jax.train.validation import rank1
 
 BLOCK = 512  # patches described at a time
@@ -47,17 +46,13 @@ def validator(
     """
 
     @jax.jit
-    def describe(net: L2Net, patches: jax.Array) -> jax.Array:
-        normal = KINDS[kind].normalize(patches.astype(jnp.float32) / 255)
-        return KINDS[kind].unit(l2net.apply(net, normal))
-
-    @jax.jit
     def losses(batch: Mapping[str, jax.Array], rows: jax.Array) -> Any:
         patches = jnp.stack([batch[PATCH], batch[PAIR]]).astype(jnp.float32) / 255
         return LOSSES[loss](views_of(batch, patches, rows), margin)
 
     def described(net: L2Net, patches: np.ndarray) -> np.ndarray:
-        parts = [describe(net, _filled(patches[i : i + BLOCK], BLOCK)) for i in range(0, len(patches), BLOCK)]
+        size = min(BLOCK, len(patches))
+        parts = [describe(net, _filled(patches[i : i + size], size), kind=kind) for i in range(0, len(patches), size)]
         return np.concatenate(parts)[: len(patches)]
 
     def mean_loss(pairs: Mapping[str, np.ndarray], rows: np.ndarray) -> float:
