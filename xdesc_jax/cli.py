@@ -21,7 +21,11 @@ STAGES: dict[tuple[str, ...], tuple[str, str, str]] = {
     ("pairs",): ("xdesc_jax.data.pairs:pairs", "train,features", "photos -> records of corresponding patches"),
     ("scenes",): ("xdesc_jax.data.scenes:scenes", "features", "photos -> scenes with known homographies"),
     ("train",): ("xdesc_jax.train.run:command", "train", "records -> run directory"),
+    ("train-descriptor",): ("xdesc_jax.train.descriptor_run:command", "train", "records of pairs -> run directory"),
     ("export",): ("xdesc_jax.export:export", "train", "run directory -> one model file"),
+    ("export-descriptor",): (
+        "xdesc_jax.train.descriptor_export:export_descriptor", "train", "run directory -> descriptor weights",
+    ),
     ("translate",): ("xdesc_jax.translate:translate", "", "descriptors -> another type, or the joint space"),
     ("match",): ("xdesc_jax.match:match", "", "feature files -> match files"),
     ("evaluate", "homography"): (

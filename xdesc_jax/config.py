@@ -8,9 +8,11 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from xdesc_jax.files import config_hash
+
+C = TypeVar("C")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,8 +53,8 @@ class OptimizerConfig:
 
     learning_rate: float = 1e-3
     """Step size at its peak."""
-    schedule: Literal["constant", "cosine"] = "constant"
-    """Constant, or a cosine down to zero at the last step."""
+    schedule: Literal["constant", "cosine", "linear"] = "constant"
+    """Constant, or down to zero at the last step by a cosine or a straight line."""
     warmup_steps: int = 0
     """Steps of linear warm-up."""
 
@@ -116,8 +118,8 @@ class TrainConfig:
         return config_hash(dataclasses.asdict(self))
 
 
-def load_config(path: Path | str) -> TrainConfig:
-    """Runs `get_config()` of a configuration file.
+def load_config(path: Path | str, kind: type[C] = TrainConfig) -> C:  # type: ignore[assignment]
+    """Runs `get_config()` of a configuration file, which must return a `kind`.
 
     Raises:
         FileNotFoundError: no such file.
@@ -134,8 +136,8 @@ def load_config(path: Path | str) -> TrainConfig:
     if not hasattr(module, "get_config"):
         raise ValueError(f"{path}: defines no get_config()")
     config = module.get_config()
-    if not isinstance(config, TrainConfig):
-        raise ValueError(f"{path}: get_config() returned {type(config).__name__}, expected TrainConfig")
+    if not isinstance(config, kind):
+        raise ValueError(f"{path}: get_config() returned {type(config).__name__}, expected {kind.__name__}")
     return config
 
 

@@ -83,6 +83,21 @@ def test_initial_parameters_have_their_shapes_and_scale(net):
     assert {s.mean.shape for s in net.statistics} == {(32,), (64,), (128,)}
 
 
+@pytest.mark.parametrize(("shape", "size", "stride", "padding"), [((9, 7, 3), 3, 1, 1), ((9, 8, 3), 3, 2, 1),
+                                                                   ((8, 8, 2), 8, 1, 0)])  # fmt: skip
+def test_both_convolutions_agree_in_value_and_gradient(shape, size, stride, padding):
+    rng = np.random.default_rng(4)
+    x = jnp.asarray(rng.normal(size=(3, *shape)), jnp.float32)
+    kernel = jnp.asarray(rng.normal(size=(size, size, shape[-1], 5)), jnp.float32)
+
+    def both(convolution):
+        rows, pull = jax.vjp(lambda x, k: convolution(x, k, stride, padding), x, kernel)
+        return rows, pull(jnp.cos(rows))
+
+    expected, found = both(l2net.convolve), both(l2net.convolve_columns)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-4), found, expected)
+
+
 def test_batch_statistics_are_those_of_numpy(net, patches, trained):
     first = convolve(np.asarray(patches)[:, None], np.transpose(net.kernels[0], (3, 2, 0, 1)), padding=1)
     seen = trained[1][0]
@@ -168,6 +183,16 @@ def test_a_sosnet_file_is_refused_as_hardnet(tmp_path):
     np.savez(tmp_path / "sosnet.npz", **random_arrays("sosnet"))
     with pytest.raises(ValueError, match=r"sosnet.npz: .* missing 'features.0.weight', .* 'layers.1.weight'"):
         l2net.load_hardnet(tmp_path / "sosnet.npz")
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_weights_are_written_as_they_are_read_and_read_whatever_the_network(kind, tmp_path):
+    arrays = {n: a for n, a in random_arrays(kind).items() if not n.endswith("num_batches_tracked")}
+    np.savez(tmp_path / "w.npz", **arrays)
+    written = l2net.arrays_of(l2net.load_either(tmp_path / "w.npz"), NAMES[kind])
+    assert written.keys() == arrays.keys()
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(written[name], array)
 
 
 def test_a_wrong_shape_is_named(tmp_path):

@@ -1,4 +1,4 @@
-"""Records of three small descriptors of the same hidden patches, and a run on them."""
+"""Records of three small descriptors of the same hidden patches, records of pairs of patches, and runs on them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pair_records import pair_records
 
 from xdesc_jax.config import ModelConfig, OptimizerConfig, TrainConfig
+from xdesc_jax.data.mixture import Part
 from xdesc_jax.data.records import records
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, stored, unit_rows
 from xdesc_jax.store import ImageFeatures, StoreWriter
+from xdesc_jax.train.descriptor_config import DescriptorConfig
+from xdesc_jax.train.descriptor_run import train_descriptor
 from xdesc_jax.train.run import train
 
 TOY = {
@@ -63,3 +67,30 @@ def toy_config() -> TrainConfig:
 def straight(toy_records, toy_config, tmp_path_factory) -> Path:
     """An uninterrupted run; do not write into it."""
     return train(toy_config, toy_records, tmp_path_factory.mktemp("runs") / "straight")
+
+
+@pytest.fixture(scope="session")
+def pair_parts(tmp_path_factory) -> list[Part]:
+    """Two records folders of pairs, three parts of four of a batch from the larger."""
+    base = tmp_path_factory.mktemp("pairs")
+    return [Part(pair_records(base / "one", 6, 9, seed=1), 0.75), Part(pair_records(base / "two", 3, 6, seed=2), 0.25)]
+
+
+@pytest.fixture(scope="session")
+def descriptor_config() -> DescriptorConfig:
+    """Two epochs of four steps, with checkpoints within them."""
+    return DescriptorConfig(
+        epochs=2,
+        rows_per_epoch=32,
+        batch_size=8,
+        checkpoint_every=3,
+        log_every=2,
+        validation_rows=12,
+        optimizer=OptimizerConfig(1e-3, "linear", 2),
+    )
+
+
+@pytest.fixture(scope="session")
+def descriptor_run(pair_parts, descriptor_config, tmp_path_factory) -> Path:
+    """An uninterrupted run of a descriptor; do not write into it."""
+    return train_descriptor(descriptor_config, pair_parts, tmp_path_factory.mktemp("runs") / "descriptor")

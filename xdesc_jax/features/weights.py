@@ -16,6 +16,8 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from xdesc_jax.files import atomic
+
 SHOWN = 5  # names listed in an error
 
 
@@ -42,6 +44,20 @@ def read_arrays(path: Path | str, prefix: str = "") -> dict[str, np.ndarray]:
         raise ValueError(f"{path}: unknown kind of weight file, expected one of {', '.join(readers)}")
     arrays = readers[path.suffix.lower()](path)
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+def write_arrays(path: Path | str, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> Path:
+    """Writes a .safetensors weight file, whole or not at all.
+
+    Args:
+        path: the file.
+        arrays: by name.
+        metadata: goes into the file's header.
+    """
+    plain = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    with atomic(path) as temporary:
+        safetensors.numpy.save_file(plain, temporary, dict(metadata))
+    return Path(path)
 
 
 def select(

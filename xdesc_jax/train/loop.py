@@ -11,22 +11,36 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
 
-from xdesc_jax.config import TrainConfig
 from xdesc_jax.console import progress_bar
 from xdesc_jax.data.prefetch import device_prefetch
 from xdesc_jax.files import read_json, write_json
 from xdesc_jax.train.checkpoint import METRIC, Checkpoints, Position, check_finite
 from xdesc_jax.train.log import RunLog
-from xdesc_jax.train.step import Hyper, TrainState
+from xdesc_jax.train.step import TrainState
 
 # Steps dispatched ahead of the one whose metrics are read: enough to hide the host's work, and bounded,
 # since unsynchronised multi-device steps on CPU can deadlock in their collectives.
 IN_FLIGHT = 2
+
+
+class LoopConfig(Protocol):
+    """What the loop needs of a configuration."""
+
+    @property
+    def epochs(self) -> int: ...
+    @property
+    def batch_size(self) -> int: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def checkpoint_every(self) -> int: ...
+    @property
+    def log_every(self) -> int: ...
 
 
 class Batches(NamedTuple):
@@ -65,9 +79,21 @@ def fit(
     validate: Callable[[TrainState], dict[str, Any]],
     checkpoints: Checkpoints,
     run: Path,
-    config: TrainConfig,
+    config: LoopConfig,
+    hyper: Any,
 ) -> TrainState:
     """Trains from `start` to the last epoch.
+
+    Args:
+        state: where to start, on the devices.
+        start: the next batch.
+        step: (state, batch, key, hyper) -> (state, metrics as sums, 'loss' among them).
+        batches: the data.
+        validate: state -> figures, `METRIC` among them; called at the end of each epoch.
+        checkpoints: of the run.
+        run: the run directory.
+        config: epochs, seed and intervals.
+        hyper: handed to each step.
 
     Returns:
         The final state.
@@ -76,7 +102,6 @@ def fit(
         FloatingPointError: a loss or weight is not finite; names step, epoch and batch.
     """
     key = jax.random.fold_in(jax.random.key(config.seed), 1)
-    hyper = Hyper(config.optimizer.learning_rate, config.loss.alpha, config.loss.margin)
     total = config.epochs * batches.per_epoch
     done = start.step
     with RunLog(run, done) as log, progress_bar("rows") as bar:

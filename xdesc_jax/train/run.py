@@ -31,7 +31,7 @@ from xdesc_jax.train import inputs, parallel
 from xdesc_jax.train.checkpoint import Checkpoints, Position
 from xdesc_jax.train.inputs import Statistics
 from xdesc_jax.train.loop import Batches, fit
-from xdesc_jax.train.step import TrainState, create_state, learning_rate_factor, train_step
+from xdesc_jax.train.step import Hyper, TrainState, create_state, learning_rate_factor, train_step
 from xdesc_jax.train.validation import validator
 from xdesc_jax.train.warmstart import check_fit, start_from_bundle
 
@@ -110,7 +110,7 @@ def train(config: TrainConfig, data: Path, workdir: Path, *, init: Path | None =
         fit(
             state, start, parallel.pmapped_step(step, devices), batches,
             lambda s: measure({"params": s.params, "batch_stats": s.batch_stats}, rows),
-            checkpoints, run, config,
+            checkpoints, run, config, Hyper(config.optimizer.learning_rate, config.loss.alpha, config.loss.margin),
         )  # fmt: skip
     finally:
         checkpoints.close()
@@ -206,7 +206,7 @@ def command(prog: str, arguments: list[str]) -> None:
     class First:
         config: Path | None = None
 
-    first, _ = tyro.cli(First, args=_only_config(arguments), return_unknown_args=True)
+    first, _ = tyro.cli(First, args=only_config(arguments), return_unknown_args=True)
     defaults = load_config(first.config) if first.config else TrainConfig()
 
     def stage(
@@ -233,7 +233,8 @@ def command(prog: str, arguments: list[str]) -> None:
     tyro.cli(stage, prog=prog, args=arguments)
 
 
-def _only_config(arguments: list[str]) -> list[str]:
+def only_config(arguments: list[str]) -> list[str]:
+    """The words of the command line that name the configuration file."""
     for i, word in enumerate(arguments):
         if word == "--config":
             return arguments[i : i + 2]

@@ -58,6 +58,8 @@ def learning_rate_factor(step: jax.Array, config: OptimizerConfig, total_steps: 
         return jnp.asarray(warmup, jnp.float32)
     remaining = max(1, total_steps - config.warmup_steps)
     progress = jnp.clip((step - config.warmup_steps) / remaining, 0.0, 1.0)
+    if config.schedule == "linear":
+        return warmup * (1 - progress)
     return warmup * 0.5 * (1 + jnp.cos(jnp.pi * progress))
 
 

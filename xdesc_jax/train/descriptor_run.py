@@ -1,0 +1,229 @@
+"""The stage `xdesc train-descriptor`: records of pairs -> run directory.
+
+In: records folders of pairs, mixed by weight, and a configuration. Out: a run directory with configuration,
+checkpoints, log and validation figures. Started again with the same settings, it goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import os
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import jax
+import tyro
+
+from xdesc_jax import console
+from xdesc_jax.config import differences, load_config
+from xdesc_jax.data.mixture import Mixture, Part, parse_parts, validation_rows
+from xdesc_jax.features import l2net
+from xdesc_jax.features.l2net import L2Net
+from xdesc_jax.files import config_hash, content_hash, read_json, write_json
+from xdesc_jax.train import parallel
+from xdesc_jax.train.checkpoint import Checkpoints, Position
+from xdesc_jax.train.descriptor_config import DescriptorConfig
+from xdesc_jax.train.descriptor_step import DescriptorHyper, augment, create_state, network_of, train_step
+from xdesc_jax.train.descriptor_validation import validator
+from xdesc_jax.train.loop import Batches, fit
+from xdesc_jax.train.run import PACKAGES, only_config
+from xdesc_jax.train.step import TrainState, learning_rate_factor
+
+
+def train_descriptor(
+    config: DescriptorConfig, parts: list[Part], workdir: Path, *, init: Path | None = None, overwrite: bool = False
+) -> Path:
+    """Trains a descriptor, or goes on with a run that was stopped.
+
+    Args:
+        config: the configuration.
+        parts: records folders of pairs, with weights.
+        workdir: the run directory.
+        init: weight file to start from, of either network.
+        overwrite: discard what is in `workdir`.
+
+    Returns:
+        The run directory.
+
+    Raises:
+        ValueError: settings that do not fit the data or the devices, or a run made with other settings.
+        FloatingPointError: training diverged.
+    """
+    run = Path(workdir)
+    devices = jax.local_devices()
+    if config.batch_size % len(devices):
+        raise ValueError(f"batch_size {config.batch_size} does not divide over {len(devices)} devices")
+    device = f"{len(devices)} x {devices[0].device_kind}"
+    device += f" ({os.cpu_count()} cores)" if devices[0].platform == "cpu" else ""
+    # What cannot be carried out must fail here, before anything is written.
+    given = l2net.load_either(init) if init else None
+    training = Mixture(parts, config.batch_size, config.seed, config.resident, config.rows_per_epoch)
+    held_out = {name: validation_rows(p, config.validation_rows) for name, p in _names(parts).items()}
+    if run.exists() and not (run / "config.json").exists() and any(p.suffix != ".partial" for p in run.iterdir()):
+        raise FileExistsError(f"{run}: is not empty and holds no run; choose another folder")
+    if overwrite and run.exists():
+        shutil.rmtree(run)
+    run_hash = _prepare(run, config, parts, training, init, device)
+    console.settings(
+        f"xdesc train-descriptor -> {run}",
+        {
+            "configuration": f"{config.hash} {dataclasses.asdict(config)}",
+            "data": "; ".join(
+                f"{info.path}: {share} of {config.batch_size} rows a batch, {info.counts} in all"
+                for info, share in zip(training.infos, training.shares, strict=True)
+            ),
+            "epoch": f"{training.batches_per_epoch} steps, {training.rows} pairs",
+            "devices": device,
+        },
+    )
+    measure = validator(config.network, config.loss, config.margin, config.batch_size)
+
+    def validate(state: TrainState) -> dict[str, Any]:
+        params, stats = jax.device_get((state.params, state.batch_stats))
+        return measure(network_of(params, stats), held_out)
+
+    checkpoints = Checkpoints(run, run_hash)
+    try:
+        state, start = _begin(checkpoints, config, given)
+        if not (run / "start.json").exists():
+            write_json(run / "start.json", validate(state))  # untrained, or of the weights given
+        fit(
+            parallel.replicate(state, devices), start, _step(config, training, devices), _batches(training, devices),
+            validate, checkpoints, run, config, DescriptorHyper(config.optimizer.learning_rate, config.margin),
+        )  # fmt: skip
+    finally:
+        checkpoints.close()
+    _summary(run)
+    return run
+
+
+def _names(parts: list[Part]) -> dict[str, Part]:
+    """Parts by the names of their folders, or by their paths where names repeat."""
+    names = [part.path.resolve().name for part in parts]
+    return {name if names.count(name) == 1 else str(p.path): p for name, p in zip(names, parts, strict=True)}
+
+
+def _step(config: DescriptorConfig, training: Mixture, devices: list[Any]) -> Any:
+    total = config.epochs * training.batches_per_epoch
+    changes = dataclasses.asdict(config.augmentation)
+    step = partial(
+        train_step,
+        kind=config.network,
+        loss=config.loss,
+        augmentation=partial(augment, **changes) if any(changes.values()) else None,
+        dropout=config.dropout,
+        weight_decay=config.weight_decay,
+        rate_factor=partial(learning_rate_factor, config=config.optimizer, total_steps=total),
+        convolution=l2net.training_convolution(devices[0].platform),
+    )
+    return parallel.pmapped_step(step, devices)
+
+
+def _batches(training: Mixture, devices: list[Any]) -> Batches:
+    if training.resident:
+        place = parallel.resident_batches(training.take_arrays(), devices)
+        return Batches(training.batches_per_epoch, training.row_batches, place)
+    return Batches(training.batches_per_epoch, training.epoch, partial(parallel.split_batch, devices=devices))
+
+
+def _begin(checkpoints: Checkpoints, config: DescriptorConfig, given: L2Net | None) -> tuple[TrainState, Position]:
+    """The state to start from: the latest good checkpoint, the weights given with --init, or fresh ones."""
+    key = jax.random.fold_in(jax.random.key(config.seed), 0)
+    state = create_state(given or jax.jit(l2net.init)(key))
+    found = checkpoints.restore(state)
+    if found is None:
+        return state, Position(0, 0, 0)
+    checkpoints.set_aside_after(found[1].step)
+    console.out.print(f"going on from step {found[1].step} (epoch {found[1].epoch}, batch {found[1].batch})")
+    return found
+
+
+def _prepare(
+    run: Path, config: DescriptorConfig, parts: list[Part], training: Mixture, init: Path | None, device: str
+) -> str:
+    """Writes the run's settings, or compares them with what is there; returns their hash."""
+    data = {
+        name: {"hash": info.config_hash, "weight": weight, "share": share}
+        for name, info, weight, share in zip(
+            _names(parts), training.infos, training.weights, training.shares, strict=True
+        )
+    }
+    decisive: dict[str, Any] = {
+        "config": dataclasses.asdict(config),
+        "data": data,
+        "init": content_hash(init) if init else None,
+    }
+    settings = {**decisive, "hash": config_hash(decisive), "device": device}
+    settings["started_from"] = started_from(init) if init else None
+    settings["rows"] = {name: info.counts for name, info in zip(_names(parts), training.infos, strict=True)}
+    settings["rows_per_epoch"] = training.rows
+    settings["versions"] = {name: importlib.metadata.version(name) for name in PACKAGES}
+    path = run / "config.json"
+    if not path.exists():
+        write_json(path, settings)
+    elif (found := read_json(path))["hash"] != settings["hash"]:
+        what = "; ".join(differences({k: found.get(k) for k in decisive}, decisive))
+        raise ValueError(f"{run}: was started with other settings ({what}); pass --overwrite or another folder")
+    return settings["hash"]
+
+
+def started_from(init: Path) -> dict[str, Any]:
+    """Which weights a run starts from: their hash, and what their card says of them where it lies beside them."""
+    beside = init.with_suffix(".json")
+    card = read_json(beside) if beside.exists() else {}
+    told = {key: card.get(key) for key in ("name", "run_hash", "pairs_seen_in_all")}
+    return {"hash": content_hash(init), **told}
+
+
+def _summary(run: Path) -> None:
+    start, figures = read_json(run / "start.json"), read_json(run / "validation.json")[-1]
+    console.table(
+        f"validation after epoch {figures['epoch']} (at the start)",
+        ("records", "rank-1", "FPR at 95 % recall", "loss"),
+        [
+            (
+                name,
+                *(f"{figures[figure][name]:.4f} ({start[figure][name]:.4f})" for figure in ("rank1", "fpr95", "loss")),
+            )
+            for name in figures["rank1"]
+        ],
+    )
+    console.out.print(f"run directory: {run}; export it with: xdesc export-descriptor {run} OUT.safetensors")
+
+
+def command(prog: str, arguments: list[str]) -> None:
+    """The command line: the configuration file gives the defaults of all its fields."""
+
+    @dataclasses.dataclass(frozen=True)
+    class First:
+        config: Path | None = None
+
+    first, _ = tyro.cli(First, args=only_config(arguments), return_unknown_args=True)
+    defaults = load_config(first.config, DescriptorConfig) if first.config else DescriptorConfig()
+
+    def stage(
+        data: tyro.conf.UseAppendAction[tuple[str, ...]],
+        workdir: Path,
+        *,
+        config: Path | None = None,
+        init: Path | None = None,
+        overwrite: bool = False,
+        settings: Annotated[DescriptorConfig, tyro.conf.arg(name="")] = defaults,
+    ) -> None:
+        """Records of pairs -> run directory. Started again with the same settings, it goes on where it stopped.
+
+        Args:
+            data: records folder of pairs, RECORDS or RECORDS=WEIGHT; give it again to mix several in each batch
+                (without weights: by their rows).
+            workdir: the run directory.
+            config: file with get_config(); gives the defaults below.
+            init: weight file to start from (.safetensors, .npz, .pth), of either network.
+            overwrite: discard what is in the run directory.
+            settings: fields of the configuration.
+        """
+        train_descriptor(settings, parse_parts(data), workdir, init=init, overwrite=overwrite)
+
+    tyro.cli(stage, prog=prog, args=arguments)
