@@ -80,14 +80,21 @@ def test_work_of_other_settings_is_refused(corner, reconstructed, settings):
 
 def test_threads_and_an_unused_pairing_are_no_part_of_the_configuration():
     a, b = ReconstructSettings(threads=1, neighbours=7), ReconstructSettings(threads=2)
-    assert a.config(100) == b.config(100) and a.config(101) != b.config(101)
+    assert a.config(200) == b.config(200) and a.config(201) != b.config(201)
 
 
 def test_many_photos_are_matched_to_their_neighbours(corner, settings, tmp_path):
-    few = dataclasses.replace(settings, exhaustive_up_to=5, neighbours=1)
+    few = dataclasses.replace(settings, exhaustive_up_to=5, neighbours=3)
     models = reconstruct(*corner, tmp_path, few)
     assert len(colmap.read_model(models[0]).names) >= 3
-    assert 5 <= colmap.database_counts(tmp_path / DATABASE)["verified pairs"] < 15
+    # 0: 1 2 3, 1: 2 3 4, 2: 3 4 5, 3: 4 5, 4: 5
+    assert colmap.database_counts(tmp_path / DATABASE)["verified pairs"] == 12
+
+
+def test_points_of_two_photos_are_kept_on_demand(corner, reconstructed, settings, tmp_path):
+    kept = reconstruct(*corner, tmp_path, dataclasses.replace(settings, two_view_tracks=True))
+    few, many = (np.bincount(colmap.read_model(m[0]).point) for m in (reconstructed[1], kept))
+    assert (many == 2).sum() > 2 * (few == 2).sum() and len(many) > len(few)
 
 
 def test_photos_without_texture_are_reported_with_counts(settings, tmp_path):

@@ -112,7 +112,7 @@ def test_figures_of_a_place_count_photos_points_and_pairs(source, rows):
     assert figures["photos"] == figures["registered"] == 6
     assert figures["pairs"] == len(rows["b"][POINT])
     assert figures["points"] >= figures["distinct"] > 100
-    assert figures["error px"] < 0.3 and figures["angle deg"] > 5
+    assert figures["error_px"] < 0.3 and figures["angle_deg"] > 5 and 0 <= figures["disagreeing"] < 0.1
     json.dumps(figures, allow_nan=False)
 
 

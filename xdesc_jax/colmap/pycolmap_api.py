@@ -90,8 +90,7 @@ def add_matches(database: Path, neighbours: int | None, seed: int, threads: int)
 
     Args:
         database: with SIFT features; others abort the process.
-        neighbours: match each photo to so many that follow it in the order of names (and, further away, to
-            those at powers of two); None matches all pairs.
+        neighbours: match each photo to so many that follow it in the order of names; None matches all pairs.
         seed: of the geometric verification.
         threads: to run on.
     """
@@ -106,7 +105,7 @@ def add_matches(database: Path, neighbours: int | None, seed: int, threads: int)
         return
     pairing = pycolmap.SequentialPairingOptions()
     pairing.overlap = neighbours
-    pairing.quadratic_overlap = True
+    pairing.quadratic_overlap = False  # True matches to the 1st, 2nd, 4th, 8th ... instead
     pycolmap.match_sequential(database, matching, pairing, geometry, device=device)
 
 
@@ -117,17 +116,19 @@ def database_counts(database: Path) -> dict[str, int]:
         return {"photos": db.num_images(), "features": db.num_keypoints(), "verified pairs": pairs}
 
 
-def map_photos(database: Path, photos: Path, out: Path, seed: int, threads: int) -> None:
+def map_photos(database: Path, photos: Path, out: Path, two_view_tracks: bool, seed: int, threads: int) -> None:
     """Incremental mapping; writes models `out`/0, 1, ..., those with most photos (then points) first.
 
-    None is written where the verified matches are not enough: COLMAP raises nothing then. It also refuses to
-    start from a pair that moves forward, so where that is all there is, a second try allows it.
+    Points of two photos are kept with `two_view_tracks`. No model is written where the verified matches
+    are not enough: COLMAP raises nothing then. It also refuses to start from a pair that moves forward, so
+    where that is all there is, a second try allows it.
     """
     options = pycolmap.IncrementalPipelineOptions()
     options.num_threads = threads
     options.random_seed = seed
     options.min_model_size = 3
     options.extract_colors = False
+    options.triangulation.ignore_two_view_tracks = not two_view_tracks
     raw = out / "raw"
     raw.mkdir(parents=True)
     models = pycolmap.incremental_mapping(database, photos, raw, options)

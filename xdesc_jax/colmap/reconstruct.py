@@ -32,14 +32,17 @@ class ReconstructSettings:
         exhaustive_up_to: so many photos are matched all with all; of more, each is matched to `neighbours`
             that follow it in the order of names, so those names should follow the camera's path.
         neighbours: see `exhaustive_up_to`.
+        two_view_tracks: keep points that only two photos see: about twice the points, but only their distance
+            from the epipolar line was checked.
         seed: of verification and mapping. Results still differ a little with the number of threads.
         threads: to run on; no part of the configuration.
     """
 
     max_features: int = 8192
     max_side_px: int = 1600
-    exhaustive_up_to: int = 100
+    exhaustive_up_to: int = 200
     neighbours: int = 20
+    two_view_tracks: bool = False
     seed: int = 0
     threads: int = 2
 
@@ -60,6 +63,7 @@ class ReconstructSettings:
             "max_features": self.max_features,
             "max_side_px": self.max_side_px,
             "neighbours": self.neighbours_of(photos),
+            "two_view_tracks": self.two_view_tracks,
             "seed": self.seed,
         }
 
@@ -99,7 +103,7 @@ def reconstruct(
         colmap.add_features(database, photos, settings.max_features, settings.max_side_px, settings.threads)
         colmap.add_matches(database, settings.neighbours_of(len(names)), settings.seed, settings.threads)
         with atomic(models) as folder:
-            colmap.map_photos(database, photos, folder, settings.seed, settings.threads)
+            colmap.map_photos(database, photos, folder, settings.two_view_tracks, settings.seed, settings.threads)
     found = sorted((path for path in models.iterdir() if path.name.isdecimal()), key=lambda path: int(path.name))
     if not found:
         counts = ", ".join(f"{count} {what}" for what, count in colmap.database_counts(database).items())

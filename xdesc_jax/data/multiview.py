@@ -67,7 +67,9 @@ class MultiviewPairs:
 
     Attributes:
         skipped: place and reason, of those left out so far.
-        figures: of each finished place, what `report` prints.
+        figures: of each finished place: photos, registered ones, models, points and how many are distinct, medians
+            (reprojection error, angle and zoom of the pairs), shares of the possible pairs that scale and turn
+            drop, and pairs.
 
     Raises:
         FileNotFoundError: no such folder.
@@ -125,10 +127,23 @@ class MultiviewPairs:
 
     def report(self) -> None:
         """Prints what became of each place that is finished."""
-        if self.figures:
-            columns = list(next(iter(self.figures.values())))
-            rows = [(place, *figures.values()) for place, figures in self.figures.items()]
-            console.table("places", ("place", *columns), rows)
+        heads = ("place", "photos", "models", "points", "distinct", "px", "angle", "zoom", "off %", "pairs")
+        rows = [
+            (
+                place,
+                f"{f['registered']}/{f['photos']}",
+                f["models"],
+                f["points"],
+                f["distinct"],
+                f"{f['error_px']:.2f}",
+                f"{f['angle_deg']:.0f}",
+                f"{f['zoom']:.2f}",
+                f"{100 * f['disagreeing']:.1f}",
+                f["pairs"],
+            )
+            for place, f in self.figures.items()
+        ]
+        console.table("places (medians: reprojection error, angle and zoom of pairs)", heads, rows)
 
     def _place(self, place: str) -> Columns:
         photos, names, settings = self._root / place, self._photos[place], self._settings
@@ -219,10 +234,15 @@ def places(root: Path) -> dict[str, list[str]]:
         ValueError: no sub-folder holds a photo.
     """
     found: dict[str, list[str]] = {}
+    loose = []
     for name in list_photos(root):
         place, _, inner = name.partition("/")
         if inner:
             found.setdefault(place, []).append(inner)
+        else:
+            loose.append(name)
+    if found and loose:
+        console.warn(f"left out: {len(loose)} photos that lie in {root} itself, of no place, first {loose[:5]}")
     if not found:
         raise ValueError(f"{root}: photos lie in the folder itself, expected one folder of photos per place")
     return found
@@ -242,10 +262,13 @@ def _figures(models: list[Model], chosen: Candidates, candidates: Candidates, ru
     def share(values: np.ndarray) -> float:
         return float(np.mean(values)) if len(values) else 0.0
 
+    scale_off = np.abs(candidates.scale_error) > np.log2(rules.max_scale_factor)
+    turn_off = np.abs(candidates.turn_deg) > rules.max_turn_deg
     return {
-        "error px": median(np.concatenate([model.residual_px for model in models])),
-        "angle deg": median(chosen.angle_deg),
+        "error_px": median(np.concatenate([model.residual_px for model in models])),
+        "angle_deg": median(chosen.angle_deg),
         "zoom": 2 ** median(np.abs(chosen.zoom)),
-        "scale off": share(np.abs(candidates.scale_error) > np.log2(rules.max_scale_factor)),
-        "turn off": share(np.abs(candidates.turn_deg) > rules.max_turn_deg),
+        "scale_off": share(scale_off),
+        "turn_off": share(turn_off),
+        "disagreeing": share(scale_off | turn_off),
     }

@@ -23,7 +23,8 @@ class PairRules:
 
     Attributes:
         pairs_per_track: the most pairs of one track; no observation is in two of them.
-        min_track_length: usable observations that a track must have.
+        min_track_length: usable observations that a track must have. Reconstruction leaves out most tracks of
+            two unless told to keep them (`ReconstructSettings.two_view_tracks`).
         max_residual_px: observations with a larger reprojection error are not used.
         min_angle_deg: largest angle between two rays of a track; below it its depth means little.
         max_angle_deg: between the rays of a pair; beyond it the patches show different things.
