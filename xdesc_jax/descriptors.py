@@ -318,6 +318,11 @@ register(_sift("sift"), _F + "sift:describe")
 register(_sift("sift-kornia05"), _F + "sift:describe_kornia05")
 register(_sift("colmap-sift", storage_dtype="uint8", storage_scale=512.0), source="detector")
 register(_sift("opencv-sift", storage_scale=512.0), _F + "opencv:describe_sift", source="photo")
+_CV = _F + "opencv_descriptors:describe_"
+register(binary_spec("orb", 256), _CV + "orb", source="photo")
+for _name in ("beblid", "teblid"):
+    for _bits in (256, 512):
+        register(binary_spec(f"{_name}-{_bits}", _bits), f"{_CV}{_name}_{_bits}", source="photo")
 for _name in ("hardnet", "hardnet-xdesc"):
     register(DescriptorSpec(_name, 128), _F + "l2net:describe_hardnet", load=_F + "l2net:load_hardnet")
 for _name in ("sosnet", "sosnet-xdesc"):

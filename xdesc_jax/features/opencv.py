@@ -32,13 +32,7 @@ def describe_sift(gray: np.ndarray, keypoints: Keypoints) -> tuple[np.ndarray, n
         return np.zeros((0, 128), np.float32), np.zeros(0, bool)
     octave, layer = octave_and_layer(keypoints.scales, gray.shape)
     packed = (octave & 255) | (layer << 8)
-    angles = np.rad2deg(keypoints.oris.astype(np.float64)) % 360
-    points = [
-        cv2.KeyPoint(float(x), float(y), float(2 * scale), float(angle), 0, int(code), row)
-        for row, ((x, y), scale, angle, code) in enumerate(
-            zip(keypoints.xy, keypoints.scales, angles, packed, strict=True)
-        )
-    ]
+    points = opencv_keypoints(keypoints, 2 * keypoints.scales, packed)
     # Without a keypoint of the first octave OpenCV would not double the photo, which changes all others.
     points.append(cv2.KeyPoint(0, 0, 2 * _SIGMA, 0, 0, (_FIRST_OCTAVE & 255) | 1 << 8, n))
     described, descriptors = cv2.SIFT.create().compute(gray, points)
@@ -46,6 +40,22 @@ def describe_sift(gray: np.ndarray, keypoints: Keypoints) -> tuple[np.ndarray, n
     result[[k.class_id for k in described]] = descriptors
     rows = result[:n]
     return rows, np.asarray(rows.any(axis=1))
+
+
+def opencv_keypoints(keypoints: Keypoints, sizes: np.ndarray, octaves: np.ndarray | int = 0) -> list[cv2.KeyPoint]:
+    """Keypoints as OpenCV takes them, `class_id` their row.
+
+    Args:
+        keypoints: N keypoints.
+        sizes: [N] px, OpenCV's diameters: 2 sigma where an extractor is told the same as by OpenCV's SIFT.
+        octaves: [N] int, or one for all.
+    """
+    angles = np.rad2deg(keypoints.oris.astype(np.float64)) % 360
+    codes = np.broadcast_to(octaves, len(keypoints))
+    return [
+        cv2.KeyPoint(float(x), float(y), float(size), float(angle), 0, int(code), row)
+        for row, ((x, y), size, angle, code) in enumerate(zip(keypoints.xy, sizes, angles, codes, strict=True))
+    ]
 
 
 def octave_and_layer(scales: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
