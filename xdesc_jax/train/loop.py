@@ -76,7 +76,8 @@ def fit(
         FloatingPointError: a loss or weight is not finite; names step, epoch and batch.
     """
     key = jax.random.fold_in(jax.random.key(config.seed), 1)
-    hyper = Hyper(config.optimizer.learning_rate, config.loss.alpha, config.loss.margin)
+    loss = config.loss
+    hyper = Hyper(config.optimizer.learning_rate, loss.alpha, loss.margin, loss.beta, loss.target_margin)
     total = config.epochs * batches.per_epoch
     done = start.step
     with RunLog(run, done) as log, progress_bar("rows") as bar:

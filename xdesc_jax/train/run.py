@@ -97,6 +97,7 @@ def train(config: TrainConfig, data: Path, workdir: Path, *, init: Path | None =
         inputs_of=inputs.inputs_function(config, specs, statistics.scale, augment=True),
         variant=config.loss.variant,
         distance=config.loss.distance,
+        target_matching=config.loss.beta > 0,
         rate_factor=partial(learning_rate_factor, config=config.optimizer, total_steps=total),
     )
     if isinstance(training, ResidentSet):
