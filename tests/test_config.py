@@ -44,3 +44,8 @@ def test_a_file_without_a_configuration_is_named(tmp_path, text, message):
     (tmp_path / "c.py").write_text(text)
     with pytest.raises(ValueError, match=f"c.py.*{message}"):
         load_config(tmp_path / "c.py")
+
+
+def test_a_negative_weight_is_refused():
+    with pytest.raises(ValueError, match=r"loss.beta is -1, expected at least 0"):
+        LossConfig(beta=-1)

@@ -143,3 +143,88 @@ def test_first_maximum_is_argmax():
         value, index = losses.first_maximum(x, axis)
         np.testing.assert_array_equal(value, x.max(axis))
         np.testing.assert_array_equal(index, x.argmax(axis))
+
+
+def make_target(rng, kind, sources=2, size=9, width=6, real=9):
+    """Translations, native rows, ids of both, mask and points, with `real` rows that are no padding."""
+    if kind == "bits":
+        made, natives = rng.random((sources, size, width)), rng.random((size, width)) > 0.5
+    else:
+        made, natives = 2 * rng.normal(size=(sources, size, width)), 3 * rng.normal(size=(size, width))
+    if kind == "unit":
+        made, natives = unit(made), unit(natives)
+    natives = jnp.asarray(natives, jnp.float32)
+    return {
+        "translations": jnp.asarray(made, jnp.float32),
+        "natives": natives,
+        "source_ids": jnp.arange(sources * size, dtype=jnp.uint32).reshape(sources, size),
+        "target_ids": losses.row_ids(natives),
+        "mask": jnp.arange(size) < real,
+        "points": jnp.arange(size, dtype=jnp.int32),
+    }
+
+
+def loop_target_matching(target, kind, margin, distance):
+    """Translation against natives and native against translations, one source after another."""
+    together = np.concatenate([target["translations"], target["natives"][None]]).astype(np.float64)
+    if kind == "bits":
+        together = (2 * together - 1) / np.sqrt(together.shape[-1])
+    ids = np.concatenate([target["source_ids"], target["target_ids"][None]])
+    rows = Rows(together, ids, target["mask"], target["points"])
+    count = len(target["translations"])
+    pairs = [pair for s in range(count) for pair in ((s, count), (count, s))]
+    return loop_matching(rows, pairs, margin, distance)
+
+
+@pytest.mark.parametrize("distance", ["euclidean", "squared"])
+@pytest.mark.parametrize("kind", ["unit", "plain", "bits"])
+def test_target_matching_equals_the_loop(kind, distance):
+    """With padding, equal native rows, equal source rows and two patches of one point."""
+    target = make_target(np.random.default_rng(9), kind, real=7)
+    target["natives"] = target["natives"].at[3].set(target["natives"][1])
+    target["target_ids"] = losses.row_ids(target["natives"])
+    target["source_ids"] = target["source_ids"].at[0, 4].set(target["source_ids"][0, 2])
+    target["points"] = target["points"].at[5].set(0)
+    found = losses.target_matching_loss(
+        **target, margin=0.7, distance=distance, binary=kind == "bits", unit_length=kind == "unit"
+    )
+    np.testing.assert_allclose(found, loop_target_matching(target, kind, 0.7, distance), rtol=1e-5)
+
+
+def test_the_target_margin_of_bits_is_four_times_a_share_of_bits():
+    """Translations equal to their rows, which are 2 of 8 bits apart: the negative lies at 4 * 2 / 8."""
+    natives = jnp.array([[0, 0, 0, 0, 1, 1, 1, 1], [1, 1, 0, 0, 1, 1, 1, 1]], jnp.float32)
+    target = make_target(np.random.default_rng(0), "bits", sources=1, size=2, width=8)
+    target |= {"translations": natives[None], "natives": natives, "target_ids": losses.row_ids(natives)}
+    found = losses.target_matching_loss(**target, margin=1.25, distance="squared", binary=True)
+    np.testing.assert_allclose(found, (4 * 0.25, 4), rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["unit", "plain", "bits"])
+def test_target_matching_of_equal_rows_is_zero_with_finite_gradient(kind):
+    target = make_target(np.random.default_rng(10), kind)
+    natives = jnp.repeat(target["natives"][:1], 9, axis=0)
+    target |= {"natives": natives, "target_ids": losses.row_ids(natives)}
+    target["translations"] = jnp.broadcast_to(natives, (2, 9, 6))  # distance 0 as well
+
+    def loss(made):
+        settings = {"margin": 1.0, "distance": "euclidean", "binary": kind == "bits", "unit_length": kind == "unit"}
+        return losses.target_matching_loss(**target | {"translations": made}, **settings).total
+
+    value, gradient = jax.value_and_grad(loss)(target["translations"])
+    assert value == 0
+    assert np.isfinite(gradient).all()
+
+
+def test_target_matching_draws_a_translation_from_the_nearest_other_native_row():
+    """One anchor by hand: the gradient of |t - x|^2 - |t - n|^2 is 2 (n - x)."""
+    natives = jnp.array([[0.0, 0.0], [1.0, 0.0], [9.0, 9.0]])
+    target = make_target(np.random.default_rng(0), "plain", sources=1, size=3, width=2)
+    target |= {"natives": natives, "target_ids": losses.row_ids(natives), "mask": jnp.array([True, True, False])}
+
+    def loss(t):
+        made = natives.at[0].set(t)[None]
+        return losses.target_matching_loss(**target | {"translations": made}, margin=1.0, distance="squared").total
+
+    # Row 0 as anchor 2 (1 - 0, 0); as the positive of native 0: 2 t; as the negative of native 1: -2 (t - 1).
+    np.testing.assert_allclose(jax.grad(loss)(jnp.array([0.25, 0.5])), [2 + 0.5 + 1.5, 1 - 1], rtol=1e-6)

@@ -34,7 +34,7 @@ class ModelConfig:
 
 @dataclasses.dataclass(frozen=True)
 class LossConfig:
-    """L = L^T + alpha L^M."""
+    """L = L^T + alpha L^M + beta L^R."""
 
     variant: Literal["quadratic", "autoencoder", "linear"] = "quadratic"
     """Pairs used: all, i -> i for the translation, or a random permutation each step."""
@@ -45,6 +45,15 @@ class LossConfig:
     """Weight of the matching loss."""
     margin: float = 1.0
     """Triplet margin, in units of the distance."""
+    beta: float = 0.0
+    """Weight of the matching loss in the targets' own spaces, between translations and native rows; 0: none."""
+    target_margin: float = 1.0
+    """Its margin. Bits count as +-1 / sqrt(width), rows not of unit length in units of their typical length."""
+
+    def __post_init__(self) -> None:
+        for field in ("alpha", "margin", "beta", "target_margin"):
+            if not getattr(self, field) >= 0:
+                raise ValueError(f"loss.{field} is {getattr(self, field)}, expected at least 0")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""Losses: translation (L^T) and matching (L^M) over pairs of descriptors, as pure functions.
+"""Losses: translation (L^T), matching in the joint space (L^M) and in a target's own space (L^R), pure functions.
 
 In: predictions, targets and stacked unit embeddings, with masks. Out: (sum, count) pairs, so that parts of a
-batch on several devices add up to the loss of the whole. Equations are the paper's, sections 4.2 and 4.3.
+batch on several devices add up to the loss of the whole. L^T and L^M are the paper's, sections 4.2 and 4.3.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from jax import lax
 
 from xdesc_jax.models import l2_norm
 
-EXCLUDED = -2.0  # below any cosine
+EXCLUDED = -np.inf  # below any similarity
 
 
 class Sum(NamedTuple):
@@ -62,9 +62,9 @@ def row_ids(x: jax.Array) -> jax.Array:
 
 
 class Rows(NamedTuple):
-    """Rows of a batch as the matching loss sees them, stacked over descriptors."""
+    """Rows of a batch as the matching losses see them, stacked over descriptors."""
 
-    embeddings: jax.Array  # [A, B, E] unit rows
+    embeddings: jax.Array  # [A, B, E]; unit rows in the joint space
     ids: jax.Array  # [A, B] uint32, equal for equal descriptors
     mask: jax.Array  # [B] bool, False for padding
     points: jax.Array  # [B] int32, equal for patches of the same 3D point
@@ -106,9 +106,81 @@ def matching_loss(
         Sum of max(m + pos - neg, 0) over directions and this device's rows, and how many they are.
     """
     everyone = gather_rows(rows, axis_name)
+    mine = jax.vmap(lambda i, j: hardest_negatives(rows, everyone, i, j, axis_name))
+    negatives = mine(pairs[:, 0], pairs[:, 1])
+    return triplets(rows, everyone, pairs, negatives, margin, distance, symmetric)
+
+
+def target_matching_loss(
+    translations: jax.Array,
+    natives: jax.Array,
+    source_ids: jax.Array,
+    target_ids: jax.Array,
+    mask: jax.Array,
+    points: jax.Array,
+    margin: jax.Array | float,
+    distance: str,
+    *,
+    binary: bool = False,
+    unit_length: bool = False,
+    axis_name: str | None = None,
+) -> Sum:
+    """L^R: the triplet of L^M between translations and the native rows of one target, where they are matched.
+
+    A translation is drawn to its own native row and away from the nearest other native row of the global batch,
+    and each native row likewise to its own translation and from the nearest other one. No negatives are rows whose
+    native row equals the own one, whose source row does (their translations are one), or of the same 3D point.
+    Gradients reach everything that made the translations: decoder and encoder.
+
+    Bits count as -1 / sqrt(D) and 1 / sqrt(D), and a probability p as (2 p - 1) / sqrt(D): the squared distance of
+    two rows of bits is 4 times the share that differs, and 2 between unrelated rows as between orthogonal unit
+    rows, so that one margin serves all. From one anchor, differences of squared distances are then those of
+    expected Hamming distances.
+
+    Costs one product b x B x D a source; the sources come one after another, so that one matrix [b, B] exists.
+
+    Args:
+        translations: [S, b, D] this device's rows of target j from S sources, or probabilities where binary.
+        natives: [b, D] the rows themselves in the same form.
+        source_ids: [S, b] uint32, equal for equal source rows; see `row_ids`.
+        target_ids: [b] uint32, likewise for the native rows.
+        mask: [b] bool, False for padding.
+        points: [b] int32, equal for patches of the same 3D point.
+        margin: in units of the distance.
+        distance: 'euclidean' or 'squared'.
+        binary: whether the rows are bits.
+        unit_length: whether all rows are of unit length.
+        axis_name: the mapped axis over which the batch is spread, if any.
+
+    Returns:
+        Sum of max(m + pos - neg, 0) over sources, both directions and this device's rows, and how many they are.
+    """
+    together = jnp.concatenate([translations, natives[None]])
+    if binary:
+        together = (2 * together - 1) / np.sqrt(together.shape[-1])
+    rows = Rows(together, jnp.concatenate([source_ids, target_ids[None]]), mask, points)
+    everyone = gather_rows(rows, axis_name)
+    count = len(translations)
+    pairs = jnp.stack([jnp.arange(count), jnp.full(count, count)], axis=1)
+    held, held_by_all = jax.tree.map(lax.stop_gradient, (rows, everyone))
+    negatives = lax.map(
+        lambda pair: hardest_negatives(held, held_by_all, pair[0], pair[1], axis_name, unit_length=unit_length), pairs
+    )
+    return triplets(rows, everyone, pairs, negatives, margin, distance, symmetric=True)
+
+
+def triplets(
+    rows: Rows,
+    everyone: Rows,
+    pairs: jax.Array,
+    negatives: tuple[jax.Array, jax.Array, jax.Array, jax.Array],
+    margin: jax.Array | float,
+    distance: str,
+    symmetric: bool,
+) -> Sum:
+    """Sum of max(m + pos - neg, 0) over pairs [P, 2] and rows, with `negatives` as mined for each pair, [P, b]."""
     i, j = pairs[:, 0], pairs[:, 1]
-    mine = jax.vmap(lambda a, b: hardest_negatives(rows, everyone, a, b, axis_name))
-    forward, backward, has_forward, has_backward = jax.tree.map(lax.stop_gradient, mine(i, j))
+    forward, backward, has_forward, has_backward = jax.tree.map(lax.stop_gradient, negatives)
     z, z_all = rows.embeddings, everyone.embeddings
     length = l2_norm if distance == "euclidean" else lambda v: jnp.sum(v * v, axis=-1)
 
@@ -126,17 +198,21 @@ def matching_loss(
 
 
 def hardest_negatives(
-    rows: Rows, everyone: Rows, i: jax.Array, j: jax.Array, axis_name: str | None
+    rows: Rows, everyone: Rows, i: jax.Array, j: jax.Array, axis_name: str | None, *, unit_length: bool = True
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Indices into the global batch of the hardest negatives, both directions from one product.
 
-    sim(j, i) is the transpose of sim(i, j): row maxima serve i -> j, column maxima j -> i.
+    sim(j, i) is the transpose of sim(i, j): row maxima serve i -> j, column maxima j -> i. It is the cosine for
+    rows of unit length, else minus half the squared distance.
 
     Returns:
         For this device's rows p: argmax_q sim(e_i(p), e_j(q)), argmax_q sim(e_j(p), e_i(q)), [b] int32
         each, and whether there is one, [b] bool each.
     """
-    similarity = rows.embeddings[i] @ everyone.embeddings[j].T  # [b, B]
+    a, b = rows.embeddings[i], everyone.embeddings[j]
+    similarity = a @ b.T  # [b, B]
+    if not unit_length:
+        similarity -= 0.5 * (jnp.sum(a * a, axis=-1)[:, None] + jnp.sum(b * b, axis=-1)[None, :])
 
     def same(a: jax.Array, b: jax.Array) -> jax.Array:
         return a[:, None] == b[None, :]

@@ -91,6 +91,15 @@ run.train(from_dict({dataclasses.asdict(toy_config)!r}), Path({str(toy_records)!
         np.testing.assert_array_equal(a, b)
 
 
+def test_the_weight_of_target_matching_reaches_the_loss(toy_records, toy_config, tmp_path):
+    config = dataclasses.replace(toy_config, epochs=1, loss=LossConfig(beta=0.3, target_margin=0.5))
+    lines = [line for line in log_lines(train(config, toy_records, tmp_path / "run")) if "loss" in line]
+    for line in lines:
+        expected = line["translation"] + 0.1 * line["matching"] + 0.3 * line["target_matching"]
+        assert line["loss"] == pytest.approx(expected, rel=1e-4)
+    assert lines
+
+
 def test_a_finished_run_is_not_trained_again(copied, toy_records, toy_config):
     before = weights(copied)
     train(toy_config, toy_records, copied)

@@ -27,7 +27,7 @@ SPECS = {
     "unit": DescriptorSpec("unit", 8, hidden=(7, 10), output="relu"),
 }
 SCALES = {"bits": 1.0, "plain": 3.0, "unit": 1.0}
-HYPER = Hyper(1e-2, 0.1, 1.0)
+HYPER = Hyper(1e-2, 0.1, 1.0, 0.5, 0.8)
 
 
 def make_batch(size=24, padding=0, seed=0):
@@ -87,6 +87,9 @@ CASES = [
     ({"variant": "autoencoder"}, 7),
     ({"variant": "linear"}, 7),
     ({"kind": "pair"}, 7),
+    ({"variant": "quadratic", "target_matching": True}, 7),
+    ({"variant": "linear", "target_matching": True, "distance": "squared"}, 7),
+    ({"kind": "pair", "target_matching": True}, 7),
 ]
 
 
@@ -154,6 +157,30 @@ def test_quadratic_translation_loss_is_the_mean_over_all_pairs():
     assert float(metrics["translation"].mean()) == pytest.approx(np.mean(errors), rel=1e-4)
     loss = metrics["translation"].mean() + HYPER.alpha * metrics["matching"].mean()
     assert float(metrics["loss"].total) == pytest.approx(float(loss), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"variant": v} for v in ("quadratic", "autoencoder", "linear")] + [{"kind": "pair"}]
+)
+def test_matching_in_the_targets_space_adds_to_the_loss_and_reaches_every_network(settings):
+    batch = make_batch()
+    without, metrics_without = run_devices(1, batch, **settings)
+    found, metrics = run_devices(1, batch, **settings, target_matching=True)
+    assert "target_matching" not in metrics_without
+    expected = metrics_without["loss"].total + HYPER.beta * metrics["target_matching"].mean()
+    assert float(metrics["loss"].total) == pytest.approx(float(expected), rel=1e-5)
+    for name in found.params:
+        moments = [np.concatenate(list(map(np.ravel, jax.tree.leaves(s.opt_state.mu[name])))) for s in (without, found)]
+        assert np.abs(moments[0] - moments[1]).max() > 1e-4, name
+    close(without.batch_stats, found.batch_stats)
+
+
+def test_without_target_matching_its_weight_and_margin_change_nothing():
+    batch, (networks, mapped) = make_batch(), mapped_step(1, (("variant", "quadratic"),))
+    devices = jax.local_devices()[:1]
+    placed, state = parallel.split_batch(batch, devices), parallel.replicate(fresh(networks), devices)
+    found = [jax.device_get(mapped(state, placed, jax.random.key(1), h)) for h in (HYPER, Hyper(1e-2, 0.1, 1.0))]
+    jax.tree.map(np.testing.assert_array_equal, *found)
 
 
 def test_the_step_learns():

@@ -97,6 +97,7 @@ def train(config: TrainConfig, data: Path, workdir: Path, *, init: Path | None =
         inputs_of=inputs.inputs_function(config, specs, statistics.scale, augment=True),
         variant=config.loss.variant,
         distance=config.loss.distance,
+        target_matching=config.loss.beta > 0,
         rate_factor=partial(learning_rate_factor, config=config.optimizer, total_steps=total),
     )
     if isinstance(training, ResidentSet):
@@ -110,12 +111,17 @@ def train(config: TrainConfig, data: Path, workdir: Path, *, init: Path | None =
         fit(
             state, start, parallel.pmapped_step(step, devices), batches,
             lambda s: measure({"params": s.params, "batch_stats": s.batch_stats}, rows),
-            checkpoints, run, config, Hyper(config.optimizer.learning_rate, config.loss.alpha, config.loss.margin),
+            checkpoints, run, config, _hyper(config),
         )  # fmt: skip
     finally:
         checkpoints.close()
     _summary(run)
     return run
+
+
+def _hyper(config: TrainConfig) -> Hyper:
+    loss = config.loss
+    return Hyper(config.optimizer.learning_rate, loss.alpha, loss.margin, loss.beta, loss.target_margin)
 
 
 def _prepare(run: Path, config: TrainConfig, info: RecordInfo, specs: dict[str, Any], init: Path | None) -> str:

@@ -42,6 +42,8 @@ class Hyper(NamedTuple):
     learning_rate: jax.Array | float
     alpha: jax.Array | float
     margin: jax.Array | float
+    beta: jax.Array | float = 0.0
+    target_margin: jax.Array | float = 1.0
 
 
 def create_state(networks: Networks, key: jax.Array) -> TrainState:
@@ -125,26 +127,62 @@ def translation_loss(
     embeddings: jax.Array,
     inputs: Mapping[str, jax.Array],
     mask: jax.Array,
-) -> tuple[dict[str, Sum], dict[str, Any]]:
+) -> tuple[dict[str, Sum], dict[str, jax.Array], dict[str, Any]]:
     """L^T of each target over the given sources.
 
     Args:
         embeddings: [S, A, B, E]: S sources for each of the A targets; all of them (quadratic) or one.
 
     Returns:
-        Sums by target name, and new running statistics. A decoder runs once on its S * B rows, so its batch
-        norm sees all of them.
+        Sums by target name, translations [S, B, D] by target name (logits where binary), and new running
+        statistics. A decoder runs once on its S * B rows, so its batch norm sees all of them.
     """
-    sums, changed = {}, {}
+    sums, predictions, changed = {}, {}, {}
     for j, name in enumerate(networks.names):
         sources = embeddings[:, j]
         key, rows = f"decoder/{name}", sources.reshape(-1, sources.shape[-1])
         raw, changed[key] = apply_training(networks, params, stats, key, rows, jnp.tile(mask, len(sources)))
         spec = networks.specs[name]
-        prediction = models.finish(raw, spec).reshape(*sources.shape[:2], -1)
-        errors = losses.translation_error(prediction, inputs[name], spec.binary)
+        predictions[name] = models.finish(raw, spec).reshape(*sources.shape[:2], -1)
+        errors = losses.translation_error(predictions[name], inputs[name], spec.binary)
         sums[name] = losses.masked_sum(errors, mask)
-    return sums, changed
+    return sums, predictions, changed
+
+
+class Triplet(NamedTuple):
+    """How the matching losses measure."""
+
+    margin: jax.Array | float
+    target_margin: jax.Array | float
+    distance: str
+    target_matching: bool  # whether L^R is computed
+    axis_name: str | None
+
+
+def target_matching_sums(
+    networks: Networks,
+    predictions: Mapping[str, jax.Array],
+    source_ids: Mapping[str, jax.Array],
+    inputs: Mapping[str, jax.Array],
+    mask: jax.Array,
+    triplet: Triplet,
+) -> Sum:
+    """L^R over targets.
+
+    Args:
+        predictions: translations [S, b, D] by target name, logits where binary.
+        source_ids: [S, b] by target name, `losses.row_ids` of the rows that they were made from.
+    """
+    points = point_numbers(mask, triplet.axis_name)
+    sums = {}
+    for name, rows in predictions.items():
+        spec, natives = networks.specs[name], inputs[name]
+        sums[name] = losses.target_matching_loss(
+            jax.nn.sigmoid(rows) if spec.binary else rows, natives, source_ids[name], losses.row_ids(natives), mask,
+            points, triplet.target_margin, triplet.distance,
+            binary=spec.binary, unit_length=spec.normalized, axis_name=triplet.axis_name,
+        )  # fmt: skip
+    return total(sums)
 
 
 def encoder_decoder_loss(
@@ -154,47 +192,59 @@ def encoder_decoder_loss(
     inputs: Mapping[str, jax.Array],
     mask: jax.Array,
     key: jax.Array,
-    margin: jax.Array | float,
-    *,
     variant: str,
-    distance: str,
-    axis_name: str | None,
+    triplet: Triplet,
 ) -> tuple[dict[str, Sum], dict[str, Any]]:
     """Translation and matching sums of the encoder-decoder model, and new running statistics."""
     count = len(networks.names)
     embeddings, encoder_stats = embed_all(networks, params, stats, inputs, mask)
+    ids = jnp.stack([losses.row_ids(inputs[name]) for name in networks.names])
     symmetric = variant != "linear"
     if variant == "quadratic":
+        source_ids = jnp.broadcast_to(ids[:, None], (count, *ids.shape))
         sources = jnp.broadcast_to(embeddings[:, None], (count, *embeddings.shape))
         pairs = jnp.asarray(losses.all_pairs(count))
     elif variant == "autoencoder":
-        sources, pairs = embeddings[None], jnp.asarray(losses.all_pairs(count))
+        source_ids, sources, pairs = ids[None], embeddings[None], jnp.asarray(losses.all_pairs(count))
     else:
         # sigma(i) = target of source i; the decoder of j takes the source sigma^-1(j).
         sigma = jax.random.permutation(key, count)
-        sources = embeddings[jnp.argsort(sigma)][None]
+        order = jnp.argsort(sigma)
+        source_ids, sources = ids[order][None], embeddings[order][None]
         pairs = jnp.stack([jnp.arange(count), sigma], axis=1)
-    by_target, decoder_stats = translation_loss(networks, params, stats, sources, inputs, mask)
-    ids = jnp.stack([losses.row_ids(inputs[name]) for name in networks.names])
-    points = point_numbers(mask, axis_name)
+    by_target, predictions, decoder_stats = translation_loss(networks, params, stats, sources, inputs, mask)
+    rows = Rows(embeddings, ids, mask, point_numbers(mask, triplet.axis_name))
     matching = losses.matching_loss(
-        Rows(embeddings, ids, mask, points), pairs, margin, distance, symmetric=symmetric, axis_name=axis_name
+        rows, pairs, triplet.margin, triplet.distance, symmetric=symmetric, axis_name=triplet.axis_name
     )
-    return {"translation": total(by_target), "matching": matching}, encoder_stats | decoder_stats
+    sums = {"translation": total(by_target), "matching": matching}
+    if triplet.target_matching:
+        ids_of = {name: source_ids[:, j] for j, name in enumerate(networks.names)}
+        sums["target_matching"] = target_matching_sums(networks, predictions, ids_of, inputs, mask, triplet)
+    return sums, encoder_stats | decoder_stats
 
 
 def pair_loss(
-    networks: Networks, params: Any, stats: Any, inputs: Mapping[str, jax.Array], mask: jax.Array
+    networks: Networks, params: Any, stats: Any, inputs: Mapping[str, jax.Array], mask: jax.Array, triplet: Triplet
 ) -> tuple[dict[str, Sum], dict[str, Any]]:
     """Translation sums of the pair networks (they have no joint space), and new running statistics."""
-    sums, changed = {}, {}
+    errors, changed = {}, {}
+    predictions: dict[str, list[jax.Array]] = {name: [] for name in networks.names}
+    ids_of: dict[str, list[jax.Array]] = {name: [] for name in networks.names}
     for key in networks.modules:
         _, source, target = key.split("/")
         raw, changed[key] = apply_training(networks, params, stats, key, inputs[source], mask)
         spec = networks.specs[target]
-        errors = losses.translation_error(models.finish(raw, spec), inputs[target], spec.binary)
-        sums[key] = losses.masked_sum(errors, mask)
-    return {"translation": total(sums), "matching": Sum(jnp.zeros(()), jnp.zeros(()))}, changed
+        prediction = models.finish(raw, spec)
+        errors[key] = losses.masked_sum(losses.translation_error(prediction, inputs[target], spec.binary), mask)
+        predictions[target].append(prediction)
+        ids_of[target].append(losses.row_ids(inputs[source]))
+    sums = {"translation": total(errors), "matching": Sum(jnp.zeros(()), jnp.zeros(()))}
+    if triplet.target_matching:
+        made = {name: jnp.stack(rows) for name, rows in predictions.items()}
+        ids = {name: jnp.stack(rows) for name, rows in ids_of.items()}
+        sums["target_matching"] = target_matching_sums(networks, made, ids, inputs, mask, triplet)
+    return sums, changed
 
 
 def point_numbers(mask: jax.Array, axis_name: str | None) -> jax.Array:
@@ -221,42 +271,47 @@ def train_step(
     inputs_of: Callable[[Batch, jax.Array], dict[str, jax.Array]],
     variant: str,
     distance: str,
+    target_matching: bool = False,
     rate_factor: Callable[[jax.Array], jax.Array] = lambda step: jnp.ones(()),
     axis_name: str | None = None,
 ) -> tuple[TrainState, dict[str, Sum]]:
-    """One Adam step on L = L^T + alpha L^M of the global batch.
+    """One Adam step on L = L^T + alpha L^M + beta L^R of the global batch.
 
     Args:
         state: the same on every device.
         batch: this device's rows, [b, ...] each, with `mask` [b] bool.
         key: the run's key; the step number is folded in.
-        hyper: learning rate, alpha, margin.
+        hyper: learning rate, and weights and margins of the losses.
         networks: the modules, with their batch norm on `axis_name`.
         inputs_of: (batch, key) -> canonical rows by descriptor.
         variant, distance: see `LossConfig`.
+        target_matching: whether there is L^R; without it, `hyper.beta` has no effect.
         rate_factor: step -> factor of the learning rate.
         axis_name: the mapped axis, or None on one device.
 
     Returns:
-        The next state, and sums over the global batch of 'loss', 'translation' and 'matching'.
+        The next state, and sums over the global batch of 'loss', 'translation', 'matching' and, where there is
+        L^R, 'target_matching'.
     """
     across = partial(lax.psum, axis_name=axis_name) if axis_name else lambda x: x
     step_key = jax.random.fold_in(key, state.step)
     permutation_key, input_key = jax.random.split(step_key)
     inputs = inputs_of(batch, input_key)
+    triplet = Triplet(hyper.margin, hyper.target_margin, distance, target_matching, axis_name)
 
     def loss_of(params: Any) -> tuple[jax.Array, tuple[dict[str, Sum], Any]]:
         if networks.kind == "pair":
-            sums, stats = pair_loss(networks, params, state.batch_stats, inputs, batch["mask"])
+            sums, stats = pair_loss(networks, params, state.batch_stats, inputs, batch["mask"], triplet)
         else:
             sums, stats = encoder_decoder_loss(
-                networks, params, state.batch_stats, inputs, batch["mask"], permutation_key, hyper.margin,
-                variant=variant, distance=distance, axis_name=axis_name,
-            )  # fmt: skip
+                networks, params, state.batch_stats, inputs, batch["mask"], permutation_key, variant, triplet
+            )
         # This device's share: gradients add up over devices, where counts are the global batch's.
         counts = {k: jnp.maximum(across(s.count), 1.0) for k, s in sums.items()}
         share = sums["translation"].total / counts["translation"]
         share += hyper.alpha * sums["matching"].total / counts["matching"]
+        if target_matching:
+            share += hyper.beta * sums["target_matching"].total / counts["target_matching"]
         return share, (sums, stats)
 
     (share, (sums, stats)), gradients = jax.value_and_grad(loss_of, has_aux=True)(state.params)
