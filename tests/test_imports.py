@@ -30,6 +30,7 @@ LIGHT = [
     "match",
     "match_file",
     "descriptors",
+    "pretrained.listing",
 ]
 LIGHT += ["colmap", "evaluate"]
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from xdesc_jax import bundle as model_file
+from xdesc_jax import pretrained
 from xdesc_jax.bundle import Bundle, Layers
 from xdesc_jax.descriptors import EMBEDDING_PREFIX, DescriptorSpec, canonical, from_stored, stored, unit_rows
 from xdesc_jax.deviation import Deviation, RowStatistics
@@ -57,6 +58,11 @@ class Translator:
     def load(cls, path: Path | str) -> Translator:
         """Reads a model file; raises FileNotFoundError or ValueError as `bundle.load`."""
         return cls(model_file.load(path), str(path))
+
+    @classmethod
+    def from_pretrained(cls, name: str) -> Translator:
+        """Reads a model that ships with the package; an unknown name raises FileNotFoundError with near ones."""
+        return cls.load(pretrained.path(name, "translator"))
 
     def embed(self, x: np.ndarray, source: str, *, packed: bool = False) -> np.ndarray:
         """Maps descriptors into the joint space.
@@ -157,7 +163,8 @@ class Translator:
                 raise ValueError(f"{self._where}: its joint space is {self.embedding_spec.name!r}, not {name!r}")
             return self.embedding_spec
         if name not in self.specs:
-            near = difflib.get_close_matches(name, self.names, n=3, cutoff=0.4)
+            joint = [EMBEDDING] if self.embedding_spec is not None else []
+            near = difflib.get_close_matches(name, self.names + joint, n=3, cutoff=0.4)
             hint = f"; did you mean {', '.join(near)}?" if near else ""
             raise ValueError(f"{self._where}: no descriptor {name!r}, it has {self.describe()}{hint}")
         return self.specs[name]

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from xdesc_jax import console
+from xdesc_jax import console, pretrained
+from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.files import already_done, atomic, config_hash, content_hash, read_json, write_json
 from xdesc_jax.infer import Stream, Translator, ZeroRowsWarning
 from xdesc_jax.store import FeatureStore, StoreWriter, found_hash
@@ -41,7 +42,7 @@ def translate(
         features: feature file (.h5) or array (.npy, [N, D]).
         out: file to write, of the same format.
         target: descriptor to make, or 'embedding'.
-        model: model file (.safetensors).
+        model: model file (.safetensors), or the name of one that ships with the package (see `xdesc models`).
         source: descriptor that `features` holds; may be left out where the file says so.
         packed: the array holds packed bits (feature files always do).
         overwrite: replace a result made with other settings.
@@ -50,11 +51,13 @@ def translate(
         `out`; a summary lies beside it as `<out>.json`.
 
     Raises:
+        FileNotFoundError: no such features, or no model of that path or name.
         ValueError: formats, names, widths or values that do not fit.
         FileExistsError: `out` was made with other settings and `overwrite` is off.
     """
-    features, out, model = Path(features), Path(out), Path(model)
+    features, out = Path(features), Path(out)
     _check_paths(features, out)
+    model = pretrained.resolve(model)
     translator = Translator.load(model)
     source = _source(features, source, translator)
     spec = translator.spec(source)
@@ -103,7 +106,7 @@ def _source(features: Path, source: str | None, translator: Translator) -> str:
             raise ValueError(f"{features}: an array does not say which descriptor it holds; pass --source")
         return spec.name
     with FeatureStore(features, spec) as store:
-        found, expected = store.spec, translator.spec(store.spec.name)
+        found, expected = store.spec, _known(features, store.spec.name, translator)
         if (found.width, found.kind) != (expected.width, expected.kind):
             raise ValueError(
                 f"{features}: its {found.name!r} is {found.kind} of width {found.width}, "
@@ -115,6 +118,13 @@ def _source(features: Path, source: str | None, translator: Translator) -> str:
             except ValueError as error:
                 raise ValueError(f"{error}; the model has {translator.describe()}") from error
         return found.name
+
+
+def _known(features: Path, name: str, translator: Translator) -> DescriptorSpec:
+    try:
+        return translator.spec(name)
+    except ValueError as error:
+        raise ValueError(f"{features} holds {name!r}, which the model cannot take: {error}") from error
 
 
 def _found_hash(out: Path, summary: Path) -> str | None:

@@ -203,6 +203,12 @@ def test_training_goes_on_from_a_model_file(straight, toy_records, toy_config, t
     assert load_model(run).provenance["init"] == content_hash(tmp_path / "model.safetensors")
 
 
+def test_init_from_an_unknown_model_is_refused_before_any_work(toy_records, toy_config, tmp_path):
+    with pytest.raises(FileNotFoundError, match="nothing-like-it: no such model file, nor one that ships"):
+        train(toy_config, toy_records, tmp_path / "run", init="nothing-like-it")
+    assert not (tmp_path / "run").exists()
+
+
 def test_init_from_another_architecture_is_refused(straight, toy_config):
     bundle = to_bundle(load_model(straight))
     wider = dataclasses.replace(toy_config.model, embedding_width=9)

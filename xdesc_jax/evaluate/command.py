@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from xdesc_jax import console
+from xdesc_jax import console, pretrained
 from xdesc_jax.descriptors import DescriptorSpec, get_spec
 from xdesc_jax.evaluate.homography import Result, evaluate
 from xdesc_jax.evaluate.report import (
@@ -56,7 +56,8 @@ def homography(
         out: folder for homography.json, report.html and, where they are extracted, the features.
         features: feature files, or folders of them, of the photos by their names below SCENES; extracted
             where none are given.
-        model: the translator; without it there are only native and naive rows.
+        model: the translator, a model file or the name of one that ships with the package (see `xdesc models`);
+            without it there are only native and naive rows.
         descriptors: which ones; by default all of the feature files, or all that the model knows.
         keypoints: 'opencv', 'colmap', or a file that holds them, where features are extracted.
         max_keypoints: the strongest that are kept of what a detector finds.
@@ -73,6 +74,7 @@ def homography(
         FileExistsError: `out` holds the result of another configuration.
     """
     found = find_scenes(scenes)
+    model = pretrained.resolve(model) if model else None
     translator = Translator.load(model) if model else None
     if features:
         stores = given_stores(features, descriptors)
@@ -88,6 +90,8 @@ def homography(
             weights=weights, processes=processes, overwrite=overwrite, strict=True,
         )  # fmt: skip
         stores = given_stores([out / "features"], names)
+    if translator and (lacking := [name for name in stores if name not in translator.names]):
+        console.warn(f"{model}: nothing of {', '.join(lacking)} is translated, it has {translator.describe()}")
     hashes = {name: content_hash(path) for name, path in stores.items()}
     model_hash = content_hash(model) if model else None
     settings = {

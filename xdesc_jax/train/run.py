@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import tyro
 
-from xdesc_jax import console
+from xdesc_jax import console, pretrained
 from xdesc_jax.bundle import Bundle
 from xdesc_jax.bundle import load as load_bundle
 from xdesc_jax.config import TrainConfig, differences, load_config
@@ -45,7 +45,7 @@ def train(config: TrainConfig, data: Path, workdir: Path, *, init: Path | None =
         config: the configuration.
         data: records folder (for TFDS its version directory).
         workdir: the run directory.
-        init: model file to start from.
+        init: model file to start from, or the name of one that ships with the package.
         overwrite: discard what is in `workdir`.
 
     Returns:
@@ -63,6 +63,7 @@ def train(config: TrainConfig, data: Path, workdir: Path, *, init: Path | None =
     devices = jax.local_devices()
     if config.batch_size % len(devices):
         raise ValueError(f"batch_size {config.batch_size} does not divide over {len(devices)} devices")
+    init = pretrained.resolve(init) if init else None
     bundle = load_bundle(init) if init else None
     # What cannot be carried out must fail here, before anything is written.
     training = inputs.open_split(data, TRAIN, config, specs, config.batch_size)
@@ -230,7 +231,7 @@ def command(prog: str, arguments: list[str]) -> None:
             data: records folder (for TFDS its version directory).
             workdir: the run directory.
             config: file with get_config(); gives the defaults below.
-            init: model file to start from.
+            init: model file to start from, or the name of one that ships with the package (see `xdesc models`).
             overwrite: discard what is in the run directory.
             settings: fields of the configuration.
         """

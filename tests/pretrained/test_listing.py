@@ -1,0 +1,45 @@
+"""The stage `xdesc models`."""
+
+from __future__ import annotations
+
+import json
+
+from xdesc_jax import cli
+from xdesc_jax.pretrained import listing
+
+
+def test_an_empty_folder_says_so(empty, capsys):
+    assert cli.main(["models"]) == 0
+    assert "No models ship" in capsys.readouterr().out
+
+
+def test_the_table_has_kind_size_and_mean_figures(shipped, capsys):
+    assert cli.main(["models"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    size = f"{(shipped / 'colmap.safetensors').stat().st_size / 1e6:.3f}"
+    assert ["colmap", "translator", "colmap", size, "0.500", "0.250", "0.550"] in lines
+    assert ["hardnet-xdesc", "weights", "colmap", "0.000", "0.500", "-", "-"] in lines
+
+
+def test_descriptors_and_their_matrix_are_listed(shipped, capsys):
+    listing.models()
+    shown = capsys.readouterr().out
+    assert "colmap: ones, twos; train/photos, 2026-01-31" in shown
+    lines = [line.split() for line in shown.splitlines()]
+    assert lines.count(["1", "ones", "0.250", "0.375"]) == 2  # one for each translator
+    assert lines.count(["2", "twos", "0.125", "0.750"]) == 2
+
+
+def test_json_holds_the_cards_with_file_and_size(shipped, capsys):
+    assert cli.main(["models", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [card["name"] for card in found] == ["colmap", "hardnet-xdesc", "opencv"]
+    assert found[0]["bytes"] == (shipped / "colmap.safetensors").stat().st_size
+    assert found[0]["figures"]["dev/homography"]["native"] == {"ones": 0.25, "twos": 0.75}
+
+
+def test_a_card_without_figures_is_listed(shipped, capsys):
+    card = json.loads((shipped / "colmap.json").read_text())
+    (shipped / "colmap.json").write_text(json.dumps({**card, "figures": {}}))
+    assert cli.main(["models"]) == 0
+    assert ["-", "-", "-"] in [line.split()[-3:] for line in capsys.readouterr().out.splitlines()]
