@@ -148,3 +148,9 @@ def test_scenes_use_the_photos_kept_out_of_training(folder, tmp_path):
     out = scenes(tmp_path / "s", photos=folder, views=1, limit=None, validation_share=0.3)
     names = {p.name.split("-", 1)[1] for p in out.iterdir() if p.is_dir()}
     assert {name.rsplit("/")[-1].removesuffix(".png") for name in kept} <= names
+
+
+def test_pairs_come_from_photos_or_from_places(folder, tmp_path):
+    for sources in ({}, {"photos": folder, "multiview": folder}):
+        with pytest.raises(ValueError, match="name one of the two"):
+            pairs(tmp_path / "p", **sources)

@@ -14,19 +14,22 @@ from typing import Literal
 import numpy as np
 
 from xdesc_jax import console
+from xdesc_jax.data.multiview import MultiviewPairs, MultiviewSettings
 from xdesc_jax.data.records import RecordSettings, build, is_finished, summarize
 from xdesc_jax.data.rows import RowSource
 from xdesc_jax.data.schema import RecordInfo
 from xdesc_jax.data.warped import WarpedPairs, WarpedSettings
 
-WARPED = WarpedSettings()
+WARPED, PLACES = WarpedSettings(), MultiviewSettings()
 
 
 def pairs(
     out: Path,
     *,
-    photos: Path,
+    photos: Path | None = None,
+    multiview: Path | None = None,
     warped: WarpedSettings = WARPED,
+    places: MultiviewSettings = PLACES,
     format: Literal["tfds", "npy"] = "tfds",
     validation_share: float = 0.1,
     seed: int = 0,
@@ -40,21 +43,31 @@ def pairs(
     Args:
         out: the folder to make; `xdesc train-descriptor --data` takes it.
         photos: folder of photos, with any sub-folders; each is warped by random homographies.
+        multiview: instead of photos, a folder with one folder of photos a place; each is reconstructed with pycolmap,
+            and pairs are two observations of a track.
         warped: how photos are warped and pairs chosen.
+        places: how places are reconstructed and pairs chosen.
         format: tfds (TFRecord shards, a TensorFlow dataset directory) or npy (read without tensorflow).
         validation_share: share of the photos or places whose pairs are kept for validation.
         seed: of the split and of the order of rows.
         rows_per_shard: the most rows of a shard; readers hold a few shards in memory.
-        processes: that work on photos.
+        processes: that work on photos; a reconstruction has threads of its own.
         overwrite: make the folder anew even if it is there.
-        strict: stop at a photo that cannot be read, instead of leaving it out.
+        strict: stop at a photo that cannot be read or a place that cannot be reconstructed, instead of leaving it out.
 
     Raises:
-        ValueError: settings out of range, or no pair.
+        ValueError: settings out of range, not one of photos and multiview, or no pair.
         FileExistsError: `out` holds something else.
     """
+    if (photos is None) == (multiview is None):
+        raise ValueError("pairs come from --photos or from --multiview places: name one of the two")
     settings = RecordSettings(format, validation_share, seed, None, rows_per_shard)
     work = out.with_name(f".{out.name}.work")
+    if photos is None:
+        assert multiview is not None
+        return build_pairs(
+            out, MultiviewPairs(multiview, work / "places", places, strict=strict), work, settings, overwrite
+        )
     source = WarpedPairs(photos, warped, work / "parts", processes=processes, strict=strict)
     info = build_pairs(out, source, work, settings, overwrite)
     if len(source.residuals):
@@ -65,7 +78,7 @@ def pairs(
 def build_pairs(out: Path, source: RowSource, work: Path, settings: RecordSettings, overwrite: bool) -> RecordInfo:
     """Writes the pairs of `source`, or finds them written."""
     config = {**dataclasses.asdict(settings), **source.config}
-    console.settings("pairs", {"out": out, "found": f"{len(source.names)} photos", **config})
+    console.settings("pairs", {"out": out, "found": f"{len(source.names)} photos or places", **config})
     if is_finished(out, config, overwrite):
         console.out.print(f"{out} is finished", markup=False)
         return RecordInfo.load(out)
