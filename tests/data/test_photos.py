@@ -166,3 +166,19 @@ def test_a_folder_without_photos_is_an_error_that_names_it(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="empty"):
         records(tmp_path / "out", photos=tmp_path / "empty", **SETTINGS)
+
+
+def test_a_sample_of_rows_is_drawn_before_they_are_described(tmp_path, photos, straight):
+    info = records(
+        tmp_path / "out", photos=photos, format="npy", validation_share=0.3, max_rows_per_photo=3, **SETTINGS
+    )
+    for split in ("train", "validation"):
+        every, drawn = rows_of(straight.path, split), rows_of(info.path, split)
+        assert np.bincount(drawn["photo"]).max() == 3 and set(drawn["photo"]) == set(every["photo"])
+        known = {
+            (p, bytes(k), bytes(d)) for p, k, d in zip(every["photo"], every["keypoint"], every["sift"], strict=True)
+        }
+        assert all(
+            (p, bytes(k), bytes(d)) in known
+            for p, k, d in zip(drawn["photo"], drawn["keypoint"], drawn["sift"], strict=True)
+        )

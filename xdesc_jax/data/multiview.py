@@ -31,6 +31,9 @@ from xdesc_jax.features.parts import photo_stamp
 from xdesc_jax.features.patches import extract_patches
 from xdesc_jax.files import atomic, config_hash, read_json, write_json
 
+# Room for the numbers of one place; small, for a mixture of several records multiplies all numbers.
+POINTS_OF_A_PLACE = 1 << 20
+
 
 @dataclasses.dataclass(frozen=True)
 class MultiviewSettings:
@@ -106,7 +109,7 @@ class MultiviewPairs:
         """
         first = not self.figures
         # Every place has a range of point numbers of its own, whatever becomes of the others.
-        stride = np.iinfo(np.int32).max // len(self.names)
+        stride = min(POINTS_OF_A_PLACE, np.iinfo(np.int32).max // len(self.names))
         for index, place in enumerate(self.names):
             if place in self.skipped:
                 continue

@@ -105,7 +105,8 @@ def records(
         format: tfds (TFRecord shards, a TensorFlow dataset directory) or npy (read without tensorflow).
         validation_share: share of the photos whose rows are kept for validation.
         seed: of the split, of the choice of rows and of their order.
-        max_rows_per_photo: keep at most so many rows of a photo, drawn at random.
+        max_rows_per_photo: keep at most so many rows of a photo, drawn at random (from photos: of the keypoints whose
+            patch is usable, so that a row without some other descriptor leaves one less).
         rows_per_shard: the most rows of a shard; readers hold a few shards in memory.
         processes: that extract from photos.
         overwrite: make the folder anew even if it is there.
@@ -129,7 +130,13 @@ def records(
             from xdesc_jax.features.weights import parse_weights
 
             extraction = ExtractSettings(
-                descriptors or DESCRIPTORS, keypoints, first_octave, max_keypoints, parse_weights(weights)
+                descriptors or DESCRIPTORS,
+                keypoints,
+                first_octave,
+                max_keypoints,
+                parse_weights(weights),
+                sample=max_rows_per_photo,
+                sample_seed=seed,  # what is not kept need not be described
             )
             source = ExtractedPhotos(
                 photos, extraction, work / "parts", processes=processes, patches=patches, strict=strict

@@ -135,6 +135,8 @@ def configuration_keys(settings: ExtractSettings) -> dict[str, str]:
         detector["keypoints"] = _digest(Path(settings.keypoints))
     elif settings.keypoints == "colmap":
         detector["first_octave"] = settings.first_octave
+    if settings.sample is not None:
+        detector["sample"] = [settings.sample, settings.sample_seed]
     keys = {}
     for name in settings.descriptors:
         file = settings.weights.get(name)

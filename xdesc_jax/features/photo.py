@@ -8,6 +8,7 @@ the second, `add_patch_descriptors`, runs jax and stays in the process that writ
 from __future__ import annotations
 
 import dataclasses
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +41,10 @@ class ExtractSettings:
     """The strongest that are kept, or None for all."""
     weights: dict[str, Path] = dataclasses.field(default_factory=dict)
     """Weight files of learned descriptors, by name."""
+    sample: int | None = None
+    """Keypoints with a usable patch that are drawn at random, before anything is described; None for all."""
+    sample_seed: int = 0
+    """Of that draw."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "descriptors", tuple(self.descriptors))
@@ -55,6 +60,8 @@ class ExtractSettings:
             raise ValueError(f"first octave is {self.first_octave}, expected -1 or above")
         if self.max_keypoints is not None and self.max_keypoints < 1:
             raise ValueError(f"the limit of keypoints is {self.max_keypoints}, expected at least 1")
+        if self.sample is not None and self.sample < 1:
+            raise ValueError(f"the sample of keypoints is {self.sample}, expected at least 1")
         if self.max_keypoints is not None and self.given:
             raise ValueError(
                 f"{self.keypoints}: keypoints from a file are all kept, so that rows stay aligned with it; "
@@ -150,6 +157,10 @@ def detect_photo(path: Path | str, settings: ExtractSettings, given: GivenKeypoi
     descriptors = {}
     if COLMAP_SIFT in settings.descriptors:
         descriptors[COLMAP_SIFT] = _checked_sift(colmap_sift, points, given)
+    if settings.sample is not None:
+        rows = _draw(points, valid, settings.sample, settings.sample_seed)
+        points, patches, valid = points.take(rows), patches[rows], valid[rows]
+        descriptors = {name: found[rows] for name, found in descriptors.items()}
     for name in settings.names("photo"):
         describe = get_entry(name).describe
         assert describe is not None  # see `extract.check_ready`
@@ -171,6 +182,15 @@ def add_patch_descriptors(features: PhotoFeatures, settings: ExtractSettings) ->
         cleared[name] = descriptors[name].copy()
         cleared[name][~features.valid] = 0
     return dataclasses.replace(features, descriptors=cleared)
+
+
+def _draw(points: Keypoints, valid: np.ndarray, count: int, seed: int) -> np.ndarray:
+    """At most `count` of the valid rows, ascending; a function of the seed and the keypoints."""
+    rows = np.flatnonzero(valid)
+    if len(rows) <= count:
+        return rows
+    rng = np.random.default_rng([seed, zlib.crc32(points.xy.tobytes())])
+    return np.sort(rng.choice(rows, count, replace=False))
 
 
 def _fitting(
