@@ -1,4 +1,4 @@
-"""Four virtual CPU devices for every test, and where the shared photos and references are."""
+"""Four virtual CPU devices for every test, an empty data folder, and where the shared photos and references are."""
 
 import os
 from pathlib import Path
@@ -9,6 +9,9 @@ os.environ["XLA_FLAGS"] = (
     + " --xla_force_host_platform_device_count=4"
     + " --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 )
+
+# No test finds weights that the user has installed.
+os.environ["XDESC_DATA"] = str(Path(__file__).with_name("no-installed-weights"))
 
 import pytest
 

@@ -15,6 +15,7 @@ OWNERS = {
     "pycolmap": ("colmap/pycolmap_api.py",),
     "h5py": ("store.py", "match_file.py"),
     "safetensors": ("bundle.py", "features/weights.py"),
+    "platformdirs": ("features/official.py",),
     "tensorboardX": ("train/log.py",),
     "matplotlib": ("evaluate/drawing.py",),
 }

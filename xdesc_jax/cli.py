@@ -28,6 +28,9 @@ STAGES: dict[tuple[str, ...], tuple[str, str, str]] = {
     ),
     ("translate",): ("xdesc_jax.translate:translate", "", "descriptors -> another type, or the joint space"),
     ("match",): ("xdesc_jax.match:match", "", "feature files -> match files"),
+    ("weights", "install"): (
+        "xdesc_jax.features.official:install", "features,torch", "published weights of hardnet, sosnet or tfeat",
+    ),
     ("models",): ("xdesc_jax.pretrained.listing:models", "", "what ships with the package, and how good it is"),
     ("evaluate", "homography"): (
         "xdesc_jax.evaluate.command:homography", "features,colmap,report", "matching on scenes with known homographies",

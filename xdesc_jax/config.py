@@ -95,7 +95,7 @@ class TrainConfig:
     inputs: Literal["columns", "patches"] = "columns"
     """Read descriptor columns, or patches whose descriptors are computed on the device."""
     weights: tuple[str, ...] = ()
-    """NAME=FILE weight files of descriptors computed from patches (hardnet, sosnet, tfeat)."""
+    """NAME=FILE weight files of descriptors computed from patches, where they are neither shipped nor installed."""
     epochs: int = 5
     """Passes over the training split."""
     batch_size: int = 1024

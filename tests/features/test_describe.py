@@ -1,3 +1,4 @@
+import json
 import os
 
 import jax
@@ -7,9 +8,10 @@ import pytest
 from test_l2net import random_arrays as l2net_arrays
 from test_tfeat import random_arrays as tfeat_arrays
 
-from xdesc_jax import descriptors
+from xdesc_jax import descriptors, pretrained
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, pack_bits, register
 from xdesc_jax.features import brief, describe, sift
+from xdesc_jax.features.weights import write_arrays
 
 NAMES = ("brief", "sift", "sift-kornia05", "hardnet", "sosnet", "tfeat", "hardnet-xdesc")
 
@@ -117,6 +119,56 @@ def test_the_function_runs_inside_a_jitted_step_as_its_argument(patches, weights
     assert sum(leaf.size for leaf in jax.tree.leaves(function)) == 1_334_560 + 2 * 576
 
 
+# --- Where weights come from -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shipped(tmp_path, monkeypatch):
+    """An empty folder of shipped files."""
+    (tmp_path / "shipped").mkdir()
+    monkeypatch.setattr(pretrained, "FOLDER", tmp_path / "shipped")
+    return tmp_path / "shipped"
+
+
+def ship(folder, name):
+    write_arrays(folder / f"{name}.safetensors", l2net_arrays(name.removesuffix("-xdesc")), {})
+    texts = dict.fromkeys(("keypoints", "data", "hardware", "date", "config_hash", "command"), "-")
+    card = {"name": name, "kind": "weights", "descriptors": [name], "pairs": 1, "steps": 1, "figures": {}, **texts}
+    (folder / f"{name}.json").write_text(json.dumps(card))
+    return folder / f"{name}.safetensors"
+
+
+@pytest.mark.parametrize("name", ["hardnet-xdesc", "sosnet-xdesc"])
+def test_weights_that_ship_are_used_without_being_given(name, patches, shipped):
+    file = ship(shipped, name)
+    assert describe.weight_file(name) == file
+    found = describe.describe_patches([name], patches)[name]
+    np.testing.assert_array_equal(found, describe.describe_patches([name], patches, {name: file})[name])
+
+
+def test_our_own_weights_never_stand_in_for_the_published(shipped):
+    ship(shipped, "hardnet-xdesc")
+    with pytest.raises(ValueError, match="'hardnet' means the official weights"):
+        describe.weight_file("hardnet")
+
+
+def test_a_given_file_comes_before_the_shipped_one(patches, shipped, weights):
+    ship(shipped, "hardnet-xdesc")
+    assert describe.weight_file("hardnet-xdesc", weights["hardnet"]) == weights["hardnet"]
+
+
+def test_installed_weights_are_used_without_being_given(patches, weights, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDESC_DATA", str(tmp_path))
+    (tmp_path / "weights").mkdir()
+    write_arrays(tmp_path / "weights/tfeat.safetensors", tfeat_arrays(), {})
+    found = describe.describe_patches(["tfeat"], patches)["tfeat"]
+    np.testing.assert_array_equal(found, describe.describe_patches(["tfeat"], patches, weights)["tfeat"])
+
+
+def test_a_descriptor_without_weights_has_no_file():
+    assert describe.weight_file("sift") is None
+
+
 # --- Own descriptors -------------------------------------------------------------------------------------
 
 
@@ -211,12 +263,20 @@ def test_a_descriptor_without_function_is_refused():
 
 
 @pytest.mark.parametrize("name", ["hardnet", "sosnet", "tfeat"])
-def test_published_weights_must_be_given(name, patches):
-    with pytest.raises(ValueError, match=f"'{name}' means the official weights.*--weights {name}=FILE"):
+def test_published_weights_must_be_installed_or_given(name, patches):
+    message = f"'{name}' means the official weights.*`xdesc weights install {name}`.*--weights {name}=FILE"
+    with pytest.raises(ValueError, match=message):
         describe.describe_patches([name], patches)
 
 
-def test_weights_must_be_given_to_other_learned_descriptors():
+def test_asked_for_published_weights_our_own_are_named():
+    with pytest.raises(ValueError, match="own network is 'sosnet-xdesc'"):
+        describe.weight_file("sosnet")
+    with pytest.raises(ValueError, match="--weights tfeat=FILE$"):
+        describe.weight_file("tfeat")
+
+
+def test_weights_must_be_given_to_other_learned_descriptors(shipped):
     with pytest.raises(ValueError, match="'hardnet-xdesc' has weights; .* --weights hardnet-xdesc=FILE"):
         describe.describer("hardnet-xdesc")
 

@@ -12,7 +12,7 @@ from textures import NAMES, SETTINGS, assert_same, read, texture
 from xdesc_jax import cli, descriptors
 from xdesc_jax.descriptors import DescriptorSpec, get_spec, register
 from xdesc_jax.features import workers
-from xdesc_jax.features.extract import extract
+from xdesc_jax.features.extract import ExtractSettings, configuration_keys, extract
 from xdesc_jax.features.images import UnreadablePhoto
 from xdesc_jax.features.keypoints import Keypoints, to_colmap
 from xdesc_jax.files import read_json
@@ -243,6 +243,25 @@ def test_no_readable_photo_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="no photo can be read, first of 1: .*a.png"):
         extract(tmp_path / "photos", tmp_path / "out", **SETTINGS)
     assert not (tmp_path / "out" / "opencv-sift.h5").exists()
+
+
+# --- Weights ---------------------------------------------------------------------------------------------
+
+
+def test_the_content_of_the_weights_decides_wherever_they_lie(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDESC_DATA", str(tmp_path))
+    installed, given = tmp_path / "weights/tfeat.safetensors", tmp_path / "mine.safetensors"
+    installed.parent.mkdir()
+
+    def key(**weights):
+        return configuration_keys(ExtractSettings(("tfeat",), "opencv", weights=weights))["tfeat"]
+
+    installed.write_bytes(b"one")
+    given.write_bytes(b"one")
+    assert key() == key(tfeat=given)
+    before = key()
+    installed.write_bytes(b"two")
+    assert key() != before
 
 
 # --- Refused before any work -----------------------------------------------------------------------------

@@ -2,9 +2,10 @@ import sys
 
 import numpy as np
 import pytest
+import safetensors
 import safetensors.numpy
 
-from xdesc_jax.features.weights import read_arrays, select
+from xdesc_jax.features.weights import read_arrays, select, write_arrays
 
 ARRAYS = {"a.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "a.bias": np.ones(2, np.float16)}
 SHAPES = {"a.weight": (2, 3), "a.bias": (2,)}
@@ -24,6 +25,18 @@ def test_arrays_come_back_under_their_names(tmp_path, suffix):
     assert set(arrays) == set(ARRAYS)
     for name, array in arrays.items():
         np.testing.assert_array_equal(array, ARRAYS[name])
+
+
+def test_written_arrays_are_read_back(tmp_path):
+    path = write_arrays(tmp_path / "new" / "w.safetensors", {**ARRAYS, "turned": ARRAYS["a.weight"].T}, {"a": "b"})
+    arrays = read_arrays(path)
+    np.testing.assert_array_equal(arrays.pop("turned"), ARRAYS["a.weight"].T)
+    assert {name: (a.dtype, a.tolist()) for name, a in arrays.items()} == {
+        name: (a.dtype, a.tolist()) for name, a in ARRAYS.items()
+    }
+    with safetensors.safe_open(path, "numpy") as file:
+        assert file.metadata() == {"a": "b"}
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
 def test_a_prefix_selects_and_is_stripped(tmp_path):
@@ -60,7 +73,9 @@ def test_pickled_objects_in_npz_are_refused(tmp_path):
 def test_a_pytorch_file_without_torch_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     (tmp_path / "w.pth").write_bytes(b"x")
-    with pytest.raises(ValueError, match=r"w.pth: reading a PyTorch file needs torch.*\.npz or \.safetensors"):
+    with pytest.raises(
+        ValueError, match=r"w.pth: reading a PyTorch file needs torch.*xdesc-jax\[torch\].*\.npz or \.safetensors"
+    ):
         read_arrays(tmp_path / "w.pth")
 
 
@@ -85,6 +100,12 @@ def test_a_pytorch_file_with_objects_is_refused(tmp_path):
     torch.save({"state_dict": {"a": torch.ones(1)}, "args": pytest.Item}, tmp_path / "w.pth")
     with pytest.raises(ValueError, match="w.pth: holds Python objects besides arrays, which are not loaded"):
         read_arrays(tmp_path / "w.pth")
+
+
+def test_a_pytorch_file_may_be_named_params(tmp_path):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    torch.save({"a": torch.ones(2)}, tmp_path / "w.params")
+    assert read_arrays(tmp_path / "w.params")["a"].tolist() == [1, 1]
 
 
 def test_a_pytorch_file_of_other_content_is_refused(tmp_path):

@@ -123,6 +123,19 @@ def test_descriptors_of_patches_must_be_named():
         inputs.choose_specs(None, TrainConfig(inputs="patches"))
 
 
+def test_the_weight_files_of_a_run_are_those_of_its_learned_descriptors(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDESC_DATA", str(tmp_path))
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights/sosnet.safetensors").write_bytes(b"installed")
+    config = TrainConfig(inputs="patches", weights=("hardnet=mine.npz",))
+    specs = {name: get_spec(name) for name in ("sift", "hardnet", "sosnet")}
+    found = inputs.weight_files(config, specs)
+    assert found == {"hardnet": Path("mine.npz"), "sosnet": tmp_path / "weights/sosnet.safetensors"}
+    assert inputs.weight_files(TrainConfig(), specs) == {}
+    with pytest.raises(ValueError, match="weights are given for .'hardnet'., the run has .'sift'."):
+        inputs.weight_files(config, {"sift": specs["sift"]})
+
+
 def test_weights_of_learned_descriptors_are_asked_for(patch_records, tmp_path):
     config = dataclasses.replace(FROM_PATCHES, descriptors=("sift", "hardnet"))
     with pytest.raises(ValueError, match="hardnet"):

@@ -100,7 +100,7 @@ def records(
         keypoints: of photos: 'colmap' or 'opencv' (SIFT detectors), or a feature file or COLMAP database.
         first_octave: of COLMAP's detector; -1 doubles the photo first, 0 does not.
         max_keypoints: of a photo: keep the strongest.
-        weights: of learned descriptors, as NAME=FILE.
+        weights: of learned descriptors, as NAME=FILE, where they are neither shipped nor installed.
         patches: keep the patches of photos, to train with augmentation or other descriptors.
         format: tfds (TFRecord shards, a TensorFlow dataset directory) or npy (read without tensorflow).
         validation_share: share of the photos whose rows are kept for validation.

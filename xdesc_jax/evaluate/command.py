@@ -61,7 +61,8 @@ def homography(
         descriptors: which ones; by default all of the feature files, or all that the model knows.
         keypoints: 'opencv', 'colmap', or a file that holds them, where features are extracted.
         max_keypoints: the strongest that are kept of what a detector finds.
-        weights: NAME=FILE weight files of learned descriptors, where features are extracted.
+        weights: NAME=FILE weight files of learned descriptors, where features are extracted and the weights are
+            neither shipped nor installed.
         processes: processes that extract.
         overwrite: measure again even if the result is there.
 

@@ -1,7 +1,7 @@
 """Computes registered descriptors from patches, the package's own and the user's.
 
-In: descriptor names, patches, and weight files for the learned descriptors. Out: functions of patches to use
-inside a training step, or descriptor rows as stores keep them.
+In: descriptor names, patches, and weight files for the learned descriptors where they are not shipped or
+installed. Out: functions of patches to use inside a training step, or descriptor rows as stores keep them.
 
 An own descriptor takes a few lines and then works by name in every stage:
 
@@ -33,11 +33,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xdesc_jax.descriptors import Entry, canonical, get_entry, resolve, stored
+from xdesc_jax import pretrained
+from xdesc_jax.descriptors import Entry, canonical, get_entry, registered, resolve, stored
+from xdesc_jax.features import official
 
 BATCH = 256  # patches computed at once; fixed, so that each descriptor compiles once for photos of any size
 PATCH_SHAPE = (32, 32)
-OFFICIAL = ("hardnet", "sosnet", "tfeat")  # names that promise their authors' published weights
+OWN = "-xdesc"  # ends the names of networks that this package trains itself
 # What jax raises where a function asks a traced value for its numbers.
 _NEEDS_VALUES = (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError)
 
@@ -47,7 +49,7 @@ def describer(name: str, weights: Path | str | None = None) -> Callable[[jax.Arr
 
     Args:
         name: a registered descriptor that is computed from patches.
-        weights: its weight file; read again when it has changed on disk.
+        weights: its weight file, read again when it has changed on disk; where not given, `weight_file` finds it.
 
     Returns:
         A function from float32 [B, 32, 32] in 0..1 to canonical rows: float32 [B, D] or bool [B, bits]. It is
@@ -70,7 +72,7 @@ def describe_patches(
     Args:
         names: registered descriptors that are computed from patches.
         patches: uint8 [N, 32, 32]; N may be 0.
-        weights: descriptor name -> weight file, for learned descriptors.
+        weights: descriptor name -> weight file; `weight_file` finds those of learned descriptors not named here.
 
     Returns:
         Name -> [N, stored_width] in the stored form, rows in the order of the patches.
@@ -83,6 +85,37 @@ def describe_patches(
         raise ValueError(f"patches are {patches.dtype} {list(patches.shape)}, expected uint8 [N, 32, 32]")
     prepared = {name: _prepared(name, (weights or {}).get(name)) for name in names}
     return {name: _rows(name, *prepared[name], patches) for name in names}
+
+
+def weight_file(name: str, given: Path | str | None = None) -> Path | None:
+    """The weight file that a descriptor is computed with; None for one without weights.
+
+    Args:
+        name: a registered descriptor.
+        given: the user's file, which comes first; then the one that ships with the package under that name, then
+            the installed official one (`xdesc weights install`).
+
+    Raises:
+        ValueError: an unknown name, weights that are not wanted, or none anywhere; says how to get them.
+    """
+    if not get_entry(name).weighted:
+        if given is not None:
+            raise ValueError(f"descriptor {name!r} has no weights, but {given} was given")
+        return None
+    if given is not None:
+        return Path(given)
+    if name in pretrained.names("weights"):
+        return pretrained.path(name)
+    by_hand = f"give their file with --weights {name}=FILE"
+    if name not in official.RELEASES:
+        raise ValueError(f"descriptor {name!r} has weights; none ship with this installation, so {by_hand}")
+    if (installed := official.installed_path(name)).is_file():
+        return installed
+    own = f"; this package's own network is {name + OWN!r}" if name + OWN in registered() else ""
+    raise ValueError(
+        f"descriptor {name!r} means the official weights, which are not part of this package: install them with "
+        f"`xdesc weights install {name}`, or {by_hand}{own}"
+    )
 
 
 def _rows(name: str, function: Callable, traceable: bool, patches: np.ndarray) -> np.ndarray:
@@ -119,12 +152,11 @@ def _prepared(name: str, weights: Path | str | None) -> tuple[Callable, bool]:
     """The function that computes `name`, and whether jax can trace it."""
     entry = get_entry(name)
     _check_from_patches(entry)
-    _check_weights(entry, weights)
-    if weights is None:
+    file = weight_file(name, weights)
+    if file is None:
         return _prepare(entry, None, None)
-    weights = Path(weights)
-    stat = weights.stat() if weights.exists() else None
-    return _prepare(entry, weights, stat and (stat.st_mtime_ns, stat.st_size))
+    stat = file.stat() if file.exists() else None
+    return _prepare(entry, file, stat and (stat.st_mtime_ns, stat.st_size))
 
 
 @functools.lru_cache(maxsize=32)
@@ -148,13 +180,3 @@ def _check_from_patches(entry: Entry) -> None:
         raise ValueError(f"descriptor {name!r} comes with the detector's keypoints, not from patches")
     if entry.describe is None:
         raise ValueError(f"descriptor {name!r} is registered without a function; its rows come from files")
-
-
-def _check_weights(entry: Entry, weights: Path | str | None) -> None:
-    name = entry.spec.name
-    if not entry.weighted and weights is not None:
-        raise ValueError(f"descriptor {name!r} has no weights, but {weights} was given")
-    if entry.weighted and weights is None:
-        official = "means the official weights, which are not part of this package"
-        needs = official if name in OFFICIAL else "has weights"
-        raise ValueError(f"descriptor {name!r} {needs}; give their file with --weights {name}=FILE")

@@ -61,7 +61,8 @@ def extract(
         keypoints: 'colmap' or 'opencv' (SIFT detectors), or a feature file or COLMAP database.
         first_octave: of COLMAP's detector; -1 doubles the photo first, 0 does not (faster, fewer keypoints).
         max_keypoints: keep the strongest: by |difference of Gaussians| (COLMAP), by response (OpenCV).
-        weights: weight files of learned descriptors, as NAME=FILE.
+        weights: weight files of learned descriptors, as NAME=FILE; those that ship with the package or are
+            installed (`xdesc weights install`) are found without.
         processes: processes that detect keypoints and cut patches; COLMAP's takes about 0.4 GB a megapixel.
         overwrite: redo finished files, and replace those made with other settings.
         strict: stop at a photo that cannot be read, instead of leaving it out.
@@ -80,6 +81,9 @@ def extract(
     console.settings("extract", {"photos": photos, "out": out, "found": f"{len(names)} photos",
                                  **dataclasses.asdict(asked), "processes": processes})  # fmt: skip
     check_ready(asked)
+    for name in descriptors:
+        if file := _weight_file(name, asked):
+            console.out.print(f"  weights of {name}: {file}", markup=False)
     keys = configuration_keys(asked)
     listing = [(name, photo_stamp(photos / name)) for name in names]  # names and contents
     hashes = {name: config_hash([key, listing]) for name, key in keys.items()}
@@ -139,10 +143,18 @@ def configuration_keys(settings: ExtractSettings) -> dict[str, str]:
         detector["sample"] = [settings.sample, settings.sample_seed]
     keys = {}
     for name in settings.descriptors:
-        file = settings.weights.get(name)
+        file = _weight_file(name, settings)
         rows = {"descriptor": get_spec(name).to_dict(), "weights": file and _digest(file)}
         keys[name] = config_hash({**detector, **rows, "mask": sorted(settings.names("photo"))})
     return keys
+
+
+def _weight_file(name: str, settings: ExtractSettings) -> Path | None:
+    if not get_entry(name).weighted:
+        return None
+    from xdesc_jax.features.describe import weight_file  # jax, where it is needed anyway
+
+    return weight_file(name, settings.weights.get(name))
 
 
 def extract_parts(

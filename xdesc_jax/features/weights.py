@@ -11,6 +11,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import safetensors
@@ -19,13 +20,14 @@ import safetensors.numpy
 from xdesc_jax.files import atomic
 
 SHOWN = 5  # names listed in an error
+TORCH_SUFFIXES = (".pth", ".pt", ".params")
 
 
 def read_arrays(path: Path | str, prefix: str = "") -> dict[str, np.ndarray]:
     """Reads a weight file.
 
     Args:
-        path: .npz, .safetensors, .pth or .pt; a PyTorch file may wrap its weights in 'state_dict'. Such files
+        path: .npz, .safetensors, .pth, .pt or .params; a PyTorch file may wrap its weights in 'state_dict'. Such files
             are read with `weights_only=True`, which runs no code from them, and need torch.
         prefix: keeps only names that start with it, and strips it from them.
 
@@ -39,7 +41,7 @@ def read_arrays(path: Path | str, prefix: str = "") -> dict[str, np.ndarray]:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such weight file")
-    readers = {".npz": _read_npz, ".safetensors": _read_safetensors, ".pth": _read_torch, ".pt": _read_torch}
+    readers = {".npz": _read_npz, ".safetensors": _read_safetensors, **dict.fromkeys(TORCH_SUFFIXES, _read_torch)}
     if path.suffix.lower() not in readers:
         raise ValueError(f"{path}: unknown kind of weight file, expected one of {', '.join(readers)}")
     arrays = readers[path.suffix.lower()](path)
@@ -119,14 +121,25 @@ def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
         raise ValueError(f"{path}: not a readable .safetensors file, or cut short ({error})") from error
 
 
-def _read_torch(path: Path) -> dict[str, np.ndarray]:
+def is_torch_file(path: Path) -> bool:
+    """Whether the name is that of a PyTorch file."""
+    return path.suffix.lower() in TORCH_SUFFIXES
+
+
+def import_torch(path: Path | str) -> Any:
+    """The torch module, to read `path`; raises ValueError that says how to install it."""
     try:
         import torch
     except ModuleNotFoundError as error:
         raise ValueError(
-            f"{path}: reading a PyTorch file needs torch, which is not installed; install it, or save the "
-            "file's arrays under the same names as .npz or .safetensors"
+            f"{path}: reading a PyTorch file needs torch, which is not installed; install it with: "
+            "pip install 'xdesc-jax[torch]', or save the file's arrays under the same names as .npz or .safetensors"
         ) from error
+    return torch
+
+
+def _read_torch(path: Path) -> dict[str, np.ndarray]:
+    torch = import_torch(path)
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:

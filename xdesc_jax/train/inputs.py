@@ -21,7 +21,7 @@ from xdesc_jax.data.schema import PATCH, PHOTO, RecordInfo
 from xdesc_jax.data.source import Source
 from xdesc_jax.descriptors import DescriptorSpec, get_spec, stored
 from xdesc_jax.deviation import RowStatistics
-from xdesc_jax.features.describe import describer
+from xdesc_jax.features.describe import describer, weight_file
 from xdesc_jax.features.jitter import JitterSettings, jitter
 from xdesc_jax.features.weights import parse_weights
 from xdesc_jax.files import atomic
@@ -116,9 +116,7 @@ def inputs_function(
     """
     if config.inputs == "columns":
         return lambda batch, key: read_inputs(batch, specs, scales)
-    files = parse_weights(config.weights)
-    if unused := sorted(set(files) - set(specs)):
-        raise ValueError(f"weights are given for {unused}, the run has {list(specs)}")
+    files = weight_files(config, specs)
     describers = {name: describer(name, files.get(name)) for name in specs}
     settings = JitterSettings(**asdict(config.jitter))
 
@@ -129,6 +127,21 @@ def inputs_function(
         return describe_inputs(patches, specs, scales, describers)
 
     return describe
+
+
+def weight_files(config: TrainConfig, specs: Mapping[str, DescriptorSpec]) -> dict[str, Path]:
+    """The weight file of each learned descriptor that the run computes from patches.
+
+    Raises:
+        ValueError: none is given, shipped or installed, or one is given that the run has no use for.
+    """
+    if config.inputs == "columns":
+        return {}
+    given = parse_weights(config.weights)
+    if unused := sorted(set(given) - set(specs)):
+        raise ValueError(f"weights are given for {unused}, the run has {list(specs)}")
+    found = {name: weight_file(name, given.get(name)) for name in specs}
+    return {name: file for name, file in found.items() if file is not None}
 
 
 def collect_rows(

@@ -24,7 +24,6 @@ from xdesc_jax.config import TrainConfig, differences, load_config
 from xdesc_jax.data.resident import ResidentSet
 from xdesc_jax.data.schema import TRAIN, VALIDATION, RecordInfo
 from xdesc_jax.data.source import Source
-from xdesc_jax.features.weights import parse_weights
 from xdesc_jax.files import config_hash, content_hash, read_json, write_json
 from xdesc_jax.models import Networks, build_networks
 from xdesc_jax.train import inputs, parallel
@@ -137,7 +136,7 @@ def _prepare(run: Path, config: TrainConfig, info: RecordInfo, specs: dict[str, 
         },
         "specs": {name: spec.to_dict() for name, spec in specs.items()},
         "init": content_hash(init) if init else None,
-        "weights": {name: content_hash(file) for name, file in parse_weights(config.weights).items()},
+        "weights": {name: content_hash(file) for name, file in inputs.weight_files(config, specs).items()},
     }
     decisive = {"config": settings["config"], "data": info.config_hash, **_inputs(settings)}
     settings |= {"hash": config_hash(decisive)}
