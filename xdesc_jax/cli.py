@@ -22,6 +22,9 @@ STAGES: dict[tuple[str, ...], tuple[str, str, str]] = {
     ("export",): ("xdesc_jax.export:export", "train", "run directory -> one model file"),
     ("translate",): ("xdesc_jax.translate:translate", "", "descriptors -> another type, or the joint space"),
     ("match",): ("xdesc_jax.match:match", "", "feature files -> match files"),
+    ("calibrate",): (
+        "xdesc_jax.evaluate.calibrate:calibrate", "features,colmap,report", "ratio thresholds for a model's rows",
+    ),
     ("evaluate", "homography"): (
         "xdesc_jax.evaluate.command:homography", "features,colmap,report", "matching on scenes with known homographies",
     ),
