@@ -10,7 +10,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from xdesc_jax.bundle import Bundle, ParitySample, load, space_id
+from xdesc_jax.bundle import Bundle, ParitySample, load, save_ratios, space_id
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, get_spec
 from xdesc_jax.deviation import RowStatistics
 
@@ -49,6 +49,7 @@ def bundle():
         ),
         config={"epochs": 5, "name": "éà"},
         provenance={"data": "photos", "steps": 780},
+        ratios={"hardnet": 0.9, "hardnet->bits": 0.874, "bits|hardnet": 1},
     )
 
 
@@ -68,7 +69,7 @@ def rewrite(path, *, header=None, tensors=None, drop=()):
 
 def test_a_saved_bundle_loads_equal(bundle, tmp_path):
     found = load(bundle.save(tmp_path / "model.safetensors"))
-    for field in ("kind", "specs", "embedding_width", "config", "provenance", "space_id"):
+    for field in ("kind", "specs", "embedding_width", "config", "provenance", "space_id", "ratios"):
         assert getattr(found, field) == getattr(bundle, field)
     assert found.networks.keys() == bundle.networks.keys()
     for name, expected in bundle.networks.items():
@@ -112,6 +113,50 @@ def test_float16_tensors_load_as_float32(bundle, tmp_path):
     np.testing.assert_allclose(kernel, bundle.networks["encoder/bits"][0][0], rtol=1e-3, atol=1e-6)
 
 
+def test_a_file_without_ratios_loads(bundle, tmp_path):
+    path = bundle.save(tmp_path / "model.safetensors")
+    with safe_open(path, "numpy") as file:
+        metadata = {k: v for k, v in file.metadata().items() if k != "ratios"}
+    save_file(load_file(path), path, metadata=metadata)
+    assert load(path).ratios == {}
+
+
+def test_ratios_of_a_pair_model_are_those_of_its_networks():
+    specs = {n: DescriptorSpec(n, w) for n, w in (("a", 4), ("b", 3))}
+    pair = Bundle("pair", specs, 0, {"pair/a/b": layers(np.random.default_rng(0), 4, 6, 3)})
+    assert dataclasses.replace(pair, ratios={"a->b": 0.8, "b": 0.9}).ratios == {"a->b": 0.8, "b": 0.9}
+    for absent in ("b->a", "a|b"):
+        with pytest.raises(ValueError, match="expected one of a, a->b, b"):
+            dataclasses.replace(pair, ratios={absent: 0.8})
+
+
+def data_of(path):
+    """Header but its ratios, and the bytes behind it."""
+    content = path.read_bytes()
+    start = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:start])
+    del header["__metadata__"]["ratios"]
+    return header, content[start:]
+
+
+def test_new_ratios_leave_all_else_as_it_is(bundle, tmp_path):
+    path, out = bundle.save(tmp_path / "model.safetensors"), tmp_path / "out" / "model.safetensors"
+    rewrite(path, tensors={"encoder/bits/0/kernel": bundle.networks["encoder/bits"][0][0].astype(np.float16)})
+    save_ratios(path, out, {"hardnet|bits": 0.95})
+    assert load(out).ratios == {"hardnet|bits": 0.95}
+    assert data_of(out) == data_of(path)
+    save_ratios(out, out, {})
+    assert load(out).ratios == {} and data_of(out) == data_of(path)
+
+
+def test_ratios_that_do_not_fit_leave_the_old_file(bundle, tmp_path):
+    path = bundle.save(tmp_path / "model.safetensors")
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match=r"model.safetensors: ratio of 'hardnet->sift', expected one of"):
+        save_ratios(path, path, {"hardnet->sift": 0.9})
+    assert path.read_bytes() == before
+
+
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="absent.safetensors"):
         load(tmp_path / "absent.safetensors")
@@ -133,6 +178,12 @@ def test_a_file_cut_short_is_refused_by_name(bundle, tmp_path, keep):
         ({"specs": "[{"}, "damaged"),
         ({"kind": '"flow"'}, "kind is 'flow'"),
         ({"embedding_width": "6"}, r"encoder/hardnet/2: kernel \(6, 5\).* expected \(6, 6\)"),
+        ({"ratios": '{"bits->hardnet": 1.2}'}, "ratio of 'bits->hardnet' is 1.2, expected a number over 0"),
+        ({"ratios": '{"bits": NaN}'}, "ratio of 'bits' is nan"),
+        ({"ratios": '{"bits": true}'}, "ratio of 'bits' is True"),
+        ({"ratios": '{"sift->bits": 0.9}'}, r"ratio of 'sift->bits', expected one of bits, bits->hardnet, bits\|bits"),
+        ({"ratios": '{"bits->bits": 0.9}'}, "ratio of 'bits->bits', expected one of"),
+        ({"ratios": "[0.9]"}, r"ratios are \[0.9\], expected numbers by name"),
         (one_network("encoder/sift", "relu"), "encoder/sift"),
         (one_network("encoder/bits", "tanh"), "'tanh'"),
     ],

@@ -41,6 +41,7 @@ def test_an_unknown_stage_is_an_error(capsys):
             "a.npy: no such file",
         ),
         (["match", "{tmp}/a.h5", "{tmp}/b.h5", "--pairs", "exhaustive"], "a.h5: no such feature file"),
+        (["calibrate", "{tmp}/m.safetensors", "{tmp}/none"], "m.safetensors: no such model file"),
         (["evaluate", "homography", "{tmp}/none", "--out", "{tmp}/out"], "none"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",

@@ -25,6 +25,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from xdesc_jax import ratios as ratio_keys
 from xdesc_jax.descriptors import DescriptorSpec, embedding_spec
 from xdesc_jax.deviation import RowStatistics
 from xdesc_jax.files import atomic
@@ -67,9 +68,11 @@ class Bundle:
         provenance: where the weights come from (data, dates, versions, scores).
         space_id: 12 hex digits that name the joint space; derived from the encoders where not given, None
             for pair networks.
+        ratios: calibrated ratio thresholds by the keys of `xdesc_jax.ratios`; none in older files.
 
     Raises:
-        ValueError: shapes that do not chain, values that are not finite, or names without a spec.
+        ValueError: shapes that do not chain, values that are not finite, names without a spec, or ratios of
+            what the networks do not make.
     """
 
     kind: str
@@ -81,6 +84,7 @@ class Bundle:
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
     provenance: dict[str, Any] = dataclasses.field(default_factory=dict)
     space_id: str | None = None
+    ratios: dict[str, float] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -100,6 +104,7 @@ class Bundle:
                     raise ValueError(
                         f"statistics/{name}/{field} has shape {value.shape}, expected {expected}, all finite"
                     )
+        self._check_ratios()
         if self.kind == "encoder_decoder" and self.space_id is None:
             object.__setattr__(self, "space_id", space_id(self.networks))
 
@@ -139,13 +144,16 @@ class Bundle:
                 raise ValueError(f"{name}/{i} holds a value that is not finite")
             width = out
 
+    def _check_ratios(self) -> None:
+        ratio_keys.check(self.ratios)
+        possible = ratio_keys.possible(self.networks)
+        for name in self.ratios:
+            if name not in possible:
+                raise ValueError(f"ratio of {name!r}, expected one of {', '.join(sorted(possible))}")
+
     def save(self, path: Path | str) -> Path:
         """Writes the model file, whole or not at all."""
-        path = Path(path)
-        with atomic(path) as temporary:
-            save_file(self._tensors(), temporary, metadata=self._header())
-            temporary.chmod(0o644)  # safetensors makes it readable for the owner alone
-        return path
+        return _write(path, self._tensors(), self._header())
 
     def _header(self) -> dict[str, str]:
         # safetensors takes strings alone; each value but the first two is JSON.
@@ -165,6 +173,7 @@ class Bundle:
             "layers": layers,
             "config": self.config,
             "provenance": self.provenance,
+            "ratios": self.ratios,
         }
         return {"format": FORMAT, "version": str(VERSION), **{k: json.dumps(v) for k, v in values.items()}}
 
@@ -205,6 +214,33 @@ def load(path: Path | str) -> Bundle:
         raise ValueError(f"{path}: damaged model file ({type(error).__name__}: {error})") from error
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+
+
+def save_ratios(path: Path | str, out: Path | str, ratios: Mapping[str, float]) -> Path:
+    """Writes the model file `path` as `out` (which may be `path`) with these ratios in place of its own.
+
+    All else stays as it is, and tensors byte for byte, float16 ones too.
+
+    Raises:
+        FileNotFoundError, ValueError: as `load`, and ratios that do not fit the model.
+    """
+    bundle = load(path)
+    try:
+        dataclasses.replace(bundle, ratios=dict(ratios))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    with safe_open(path, framework="numpy") as file:
+        header = file.metadata() | {"ratios": json.dumps(dict(ratios))}
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+    return _write(out, tensors, header)
+
+
+def _write(path: Path | str, tensors: dict[str, np.ndarray], header: dict[str, str]) -> Path:
+    path = Path(path)
+    with atomic(path) as temporary:
+        save_file(tensors, temporary, metadata=header)
+        temporary.chmod(0o644)  # safetensors makes it readable for the owner alone
+    return path
 
 
 def space_id(networks: Mapping[str, Layers]) -> str:
@@ -265,6 +301,7 @@ def _parse(header: Mapping[str, str], tensors: dict[str, np.ndarray]) -> Bundle:
         config=json.loads(header["config"]),
         provenance=json.loads(header["provenance"]),
         space_id=json.loads(header["space_id"]),
+        ratios=json.loads(header.get("ratios", "{}")),
     )
 
 

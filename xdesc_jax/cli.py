@@ -32,6 +32,9 @@ STAGES: dict[tuple[str, ...], tuple[str, str, str]] = {
         "xdesc_jax.features.official:install", "features,torch", "published weights of hardnet, sosnet or tfeat",
     ),
     ("models",): ("xdesc_jax.pretrained.listing:models", "", "what ships with the package, and how good it is"),
+    ("calibrate",): (
+        "xdesc_jax.evaluate.calibrate:calibrate", "features,colmap,report", "ratio thresholds for a model's rows",
+    ),
     ("evaluate", "homography"): (
         "xdesc_jax.evaluate.command:homography", "features,colmap,report", "matching on scenes with known homographies",
     ),

@@ -19,6 +19,7 @@ from xdesc_jax import pretrained
 from xdesc_jax.bundle import Bundle, Layers
 from xdesc_jax.descriptors import EMBEDDING_PREFIX, DescriptorSpec, canonical, from_stored, stored, unit_rows
 from xdesc_jax.deviation import Deviation, RowStatistics
+from xdesc_jax.ratios import key
 
 EMBEDDING = "embedding"
 # 2048 x 1024 floats are 8 MB: large enough for full matrix-product speed, and the passes for bias and ReLU
@@ -127,6 +128,25 @@ class Translator:
         networks = [self.bundle.networks[name] for name in self._route(source, target)]
         statistics = self.bundle.statistics.get(source)
         return Stream(self.spec(source), self.spec(target), networks, statistics, packed, storage)
+
+    def ratio(self, source: str, target: str, *, joint: bool = False) -> float | None:
+        """The calibrated ratio threshold for matching rows of `source` with rows of `target`.
+
+        Args:
+            source: descriptor that is translated to `target`; equal to it for native rows.
+            target: descriptor of the other rows.
+            joint: both are embedded instead.
+
+        Returns:
+            Largest first-to-second distance ratio on the L2 scale; None where the model has none.
+
+        Raises:
+            ValueError: unknown names.
+        """
+        source, target = self.spec(source).name, self.spec(target).name
+        return self.bundle.ratios.get(
+            key("joint" if joint else "native" if source == target else "translated", source, target)
+        )
 
     def self_check(self) -> float:
         """Largest deviation from the float32 flax results kept in the model.

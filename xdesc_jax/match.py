@@ -11,6 +11,7 @@ import functools
 import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from xdesc_jax.descriptors import from_stored, get_spec
 from xdesc_jax.files import already_done, config_hash, content_hash, write_json
 from xdesc_jax.match_file import MatchWriter, check_names
 from xdesc_jax.matching import match as match_rows
+from xdesc_jax.ratios import choose
 from xdesc_jax.store import FeatureStore, found_hash
 
 EXHAUSTIVE = "exhaustive"
@@ -34,7 +36,7 @@ def match(
     *,
     pairs: str,
     other: Path | None = None,
-    ratio: float | None = 0.9,
+    ratio: float | Literal["auto"] | None = "auto",
     descriptor: str | None = None,
     overwrite: bool = False,
 ) -> Path:
@@ -45,7 +47,8 @@ def match(
         out: match file (.h5) to write.
         pairs: text file with two photo names a line, or 'exhaustive' for all pairs.
         other: feature file of the second photos, if not the same.
-        ratio: largest first-to-second distance ratio, on the L2 scale; 'None' for mutual neighbours alone.
+        ratio: largest first-to-second distance ratio, on the L2 scale; 'None' for mutual neighbours alone;
+            'auto' for the one calibrated for how the rows were translated, 0.9 where none is known.
         descriptor: what the files hold, where they do not say (hloc's).
         overwrite: replace a result made with other settings.
 
@@ -62,13 +65,14 @@ def match(
     spec = get_spec(descriptor) if descriptor else None
     with FeatureStore(features, spec) as store0, FeatureStore(second, spec) as store1:
         _check_specs(store0, store1)
+        used, why = choose(store0, store1) if ratio == "auto" else (ratio, "given")
         chosen, counts = _choose(pairs, store0, store1)
         config = {
             "stage": "match",
             "features": content_hash(features),
             "other": content_hash(second),
             "pairs": config_hash(chosen),
-            "ratio": ratio,
+            "ratio": used,
         }
         expected = config_hash(config)
         if already_done(out, found_hash(out), expected, overwrite) and summary.exists():
@@ -76,12 +80,18 @@ def match(
             return out
         console.settings(
             f"xdesc match -> {out}",
-            {"features": features, "other": second, "descriptor": store0.spec.name, "ratio": ratio, **counts},
+            {
+                "features": features,
+                "other": second,
+                "descriptor": store0.spec.name,
+                "ratio": f"{used} ({why})",
+                **counts,
+            },
         )
-        attributes = {"config_hash": expected, "spec": store0.spec.name, "ratio": ratio or 0.0}
-        figures = _match_pairs(chosen, store0, store1, ratio, MatchWriter(out, attributes))
+        attributes = {"config_hash": expected, "spec": store0.spec.name, "ratio": used or 0.0}
+        figures = _match_pairs(chosen, store0, store1, used, MatchWriter(out, attributes))
     figures = {**counts, **figures}
-    write_json(summary, {"config": config, "config_hash": expected, **figures})
+    write_json(summary, {"config": config, "config_hash": expected, "ratio_is": why, **figures})
     console.table(
         f"matches of {store0.spec.name}",
         ("", "value"),

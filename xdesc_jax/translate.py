@@ -18,6 +18,7 @@ from xdesc_jax import console, pretrained
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.files import already_done, atomic, config_hash, content_hash, read_json, write_json
 from xdesc_jax.infer import Stream, Translator, ZeroRowsWarning
+from xdesc_jax.ratios import origin
 from xdesc_jax.store import FeatureStore, StoreWriter, found_hash
 
 ROWS = 65536  # rows of an array translated between two steps of the progress bar
@@ -79,7 +80,7 @@ def translate(
     start = time.perf_counter()
     if features.suffix == ".h5":
         attributes = {"config_hash": expected, "model": model.name}
-        counts = _translate_store(features, out, stream, attributes, summary)
+        counts = _translate_store(features, out, stream, attributes, translator.bundle.ratios, summary)
     else:
         counts = _translate_array(features, out, stream, summary)
     _summarise(summary, stream, counts, config, time.perf_counter() - start)
@@ -140,12 +141,18 @@ def _found_hash(out: Path, summary: Path) -> str | None:
 
 
 def _translate_store(
-    features: Path, out: Path, stream: Stream, attributes: dict[str, Any], summary: Path
+    features: Path,
+    out: Path,
+    stream: Stream,
+    attributes: dict[str, Any],
+    ratios: dict[str, float],
+    summary: Path,
 ) -> dict[str, int]:
     """Translates photo by photo; returns counts for the summary."""
     invalid = 0
     with FeatureStore(features, stream.source) as store:
         kept = {k: v for k, v in store.attributes.items() if k not in OWN_ATTRIBUTES}
+        kept |= origin(store, stream.target, ratios)
         with StoreWriter(out, stream.target, kept | attributes) as writer:
             for name in console.track(store.names, "translate", "photo"):
                 photo = store.read(name)

@@ -35,7 +35,10 @@ class Rotation:
     space_id = "oracle"
 
     def __init__(self):
-        self.calls = []
+        self.calls, self.ratios = [], {}
+
+    def ratio(self, source, target, *, joint=False):
+        return self.ratios.get((source, target, joint))
 
     def embed(self, x, source, *, packed=False):
         self.calls.append(("embed", source))
@@ -196,6 +199,32 @@ def test_matches_are_counted_as_the_matcher_finds_them(tmp_path, name):
     assert found.matches == len(match(a, b, binary=binary).indices)
     assert found.ratio_matches == len(match(a, b, binary=binary, ratio=RATIO).indices)
     assert 0 < found.ratio_matches < found.matches
+
+
+def test_a_calibrated_ratio_changes_its_own_figures_alone(tmp_path):
+    noise = np.random.default_rng(2).normal(scale=0.25, size=(37, WIDTH))
+    photos = same_patches()
+    xy, rows, valid = photos["door/2.png"]
+    photos["door/2.png"] = (xy, unit_rows(rows + noise), valid)
+    stores, translator = write_stores(tmp_path, photos), Rotation()
+    plan = [Comparison(mode, REAL.name, TURNED.name) for mode in ("translated", "joint")]
+    plain = by_comparison(evaluate(SCENES[:1], stores, translator, plan))
+    translator.ratios = {(REAL.name, TURNED.name, True): 0.7}
+    found = by_comparison(evaluate(SCENES[:1], stores, translator, plan))
+    assert found[plan[0]] == plain[plan[0]]
+    assert (plain[plan[1]].ratio, plain[plan[1]].calibrated_correct) == (0.9, plain[plan[1]].correct)
+    assert found[plan[1]].ratio == 0.7
+    assert found[plan[1]].correct == plain[plan[1]].correct > found[plan[1]].calibrated_correct > 0
+
+
+def test_results_of_a_file_without_calibrated_ratios_are_read(tmp_path):
+    (result,) = evaluate(SCENES, write_stores(tmp_path, same_patches()), plan=[Comparison("native", *[REAL.name] * 2)])
+    older = json.loads(json.dumps(result.to_dict()))
+    for scene in older["scenes"].values():
+        for fields in scene["pairs"].values():
+            for name in ("ratio", "calibrated_correct", "calibrated_precision"):
+                del fields[name]
+    assert Result.from_dict(older) == result
 
 
 def test_stores_of_different_keypoints_are_refused(tmp_path):

@@ -91,7 +91,8 @@ def test_all_measures_of_four_keypoints_by_hand(four_keypoints):
         nearest=np.array([0, 1, 2, 3]),
         ratios=np.array([0.1, 0.95, 0.99, 0.5]),
         mutual=identity_matches(4),
-        mutual_ratio=np.array([[0, 0], [3, 3]]),
+        mutual_ratios=np.array([0.1, 0.95, 0.99, 0.5]),
+        ratio=0.96,
     )
     # Ranked: row 0 right, row 3 wrong, row 1 right, row 2 right.
     assert got.ap == pytest.approx((1 + 2 / 3 + 3 / 4) / 3)
@@ -99,6 +100,8 @@ def test_all_measures_of_four_keypoints_by_hand(four_keypoints):
     assert got.mma_mean == pytest.approx((0.25 + 0.5 + 0.75 * 3) / 5)
     assert (got.correct, got.precision, got.distinct) == (1, 0.5, 1)
     assert (got.matches, got.ratio_matches, got.queries, got.findable) == (4, 2, 4, 3)
+    # At 0.96 row 1 passes, too.
+    assert (got.ratio, got.calibrated_correct, got.calibrated_precision) == (0.96, 2, pytest.approx(2 / 3))
 
 
 def test_rows_without_a_neighbour_are_not_ranked_but_stay_findable(four_keypoints):
@@ -107,14 +110,14 @@ def test_rows_without_a_neighbour_are_not_ranked_but_stay_findable(four_keypoint
         nearest=np.array([-1, 1, 2, -1]),
         ratios=np.array([0, 0.5, 0.6, 0]),
         mutual=np.array([[1, 1], [2, 2]]),
-        mutual_ratio=empty_matches(),
+        mutual_ratios=np.array([0.95, 0.95]),
     )
     assert got.ap == pytest.approx(2 / 3)
     assert got.findable == 3
 
 
 def test_no_matches_give_zeros_and_no_warning(four_keypoints):
-    got = measure(four_keypoints, np.full(4, -1), np.zeros(4), empty_matches(), empty_matches())
+    got = measure(four_keypoints, np.full(4, -1), np.zeros(4), empty_matches(), np.zeros(0))
     assert (got.ap, got.mma, got.mma_mean, got.correct, got.precision, got.distinct) == (
         0,
         (0,) * 10,
@@ -128,7 +131,7 @@ def test_no_matches_give_zeros_and_no_warning(four_keypoints):
 @pytest.mark.parametrize(("n", "m"), [(0, 3), (3, 0), (0, 0)])
 def test_photos_without_keypoints_give_zeros(n, m):
     truth = GroundTruth.of(np.zeros((n, 2)), np.zeros((m, 2)), shifted)
-    got = measure(truth, np.full(n, -1), np.zeros(n), empty_matches(), empty_matches())
+    got = measure(truth, np.full(n, -1), np.zeros(n), empty_matches(), np.zeros(0))
     assert (got.ap, got.mma_mean, got.correct, got.findable) == (0, 0, 0, 0)
 
 
@@ -139,7 +142,7 @@ def test_rows_of_unknown_truth_count_neither_as_right_nor_as_wrong(four_keypoint
         return expected
 
     truth = GroundTruth.of(four_keypoints.query_xy, four_keypoints.database_xy, partly_known)
-    got = measure(truth, np.arange(4), np.array([0.4, 0.5, 0.6, 0.1]), identity_matches(4), identity_matches(4))
+    got = measure(truth, np.arange(4), np.array([0.4, 0.5, 0.6, 0.1]), identity_matches(4), np.zeros(4))
     assert (got.ap, got.precision, got.matches, got.queries) == (1, 1, 3, 3)
     assert got.mma[2] == 1
 
@@ -148,7 +151,7 @@ def test_several_orientations_at_one_position_count_once_as_distinct():
     """Two keypoints at one corner, in both photos: two correct matches, one distinct position."""
     query = np.array([[5, 5], [5, 5], [9, 9]], np.float32)
     truth = GroundTruth.of(query, query + [100, 0], shifted)
-    got = measure(truth, np.arange(3), np.array([0.1, 0.2, 0.3]), identity_matches(3), identity_matches(3))
+    got = measure(truth, np.arange(3), np.array([0.1, 0.2, 0.3]), identity_matches(3), np.zeros(3))
     assert (got.correct, got.distinct, got.precision) == (3, 2, 1)
 
 
@@ -157,13 +160,14 @@ def test_permuted_rows_give_the_same_figures():
     query, database = rng.random((23, 2)) * 5, rng.random((31, 2)) * 5 + [100, 0]
     nearest, ratios = rng.integers(0, 31, 23), rng.integers(1, 6, 23) / 5  # many ties
     mutual = np.stack([np.arange(23), nearest], axis=1)
-    before = measure(GroundTruth.of(query, database, shifted), nearest, ratios, mutual, mutual[::2])
+    passed = np.where(np.arange(23) % 2, 1.0, 0.5)
+    before = measure(GroundTruth.of(query, database, shifted), nearest, ratios, mutual, passed)
 
     rows, columns = rng.permutation(23), rng.permutation(31)
     moved = np.argsort(columns)[nearest]
     mutual = np.stack([np.argsort(rows)[np.arange(23)], moved], axis=1)
     truth = GroundTruth.of(query[rows], database[columns], shifted)
-    after = measure(truth, moved[rows], ratios[rows], mutual, mutual[::2])
+    after = measure(truth, moved[rows], ratios[rows], mutual, passed)
     assert 0 < before.ap < 1
     for field in dataclasses.fields(Measures):
         assert getattr(after, field.name) == pytest.approx(getattr(before, field.name)), field.name
@@ -178,8 +182,8 @@ def test_many_keypoints_are_found_in_blocks_as_one_by_one():
 
 
 def test_means_are_taken_field_by_field():
-    one = Measures(0.2, (0.0,) * 10, 0.1, 10, 0.5, 9, 20, 15, 100, 50)
-    two = Measures(0.4, (1.0,) * 10, 0.3, 30, 1.0, 29, 40, 30, 100, 60)
+    one = Measures(0.2, (0.0,) * 10, 0.1, 10, 0.5, 9, 20, 15, 100, 50, 0.9, 10, 0.5)
+    two = Measures(0.4, (1.0,) * 10, 0.3, 30, 1.0, 29, 40, 30, 100, 60, 0.9, 30, 1.0)
     got = mean([one, two])
     assert (got.ap, got.mma, got.correct, got.findable) == (pytest.approx(0.3), (0.5,) * 10, 20, 55)
 

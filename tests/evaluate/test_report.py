@@ -14,13 +14,14 @@ from xdesc_jax.evaluate.measures import Measures
 from xdesc_jax.evaluate.report import COLUMNS, Picture, Section, matrix, table_rows, write_report
 
 
-def measures(ap):
+def measures(ap, ratio=0.9):
     mma = tuple(np.linspace(0, ap, 10).tolist())
-    return Measures(ap, mma, float(np.mean(mma[:5])), 120, 0.5, 110, 1300, 240, 1000, 500)
+    return Measures(ap, mma, float(np.mean(mma[:5])), 120, 0.5, 110, 1300, 240, 1000, 500, ratio, 150, 0.375)
 
 
-def result(mode, source, target, ap):
-    pairs = {"door": {"2.png": measures(ap)}, "wall": {"2.png": measures(ap), "3.png": measures(ap)}}
+def result(mode, source, target, ap, ratio=0.9):
+    found = measures(ap, ratio)
+    pairs = {"door": {"2.png": found}, "wall": {"2.png": found, "3.png": found}}
     return Result(Comparison(mode, source, target), pairs)
 
 
@@ -111,6 +112,23 @@ def test_table_rows_hold_mode_label_and_every_column():
     rows = table_rows(RESULTS)
     assert rows[2] == ["sift -> brief", "0.250", "0.056", "120.0", "110.0", "0.500", "1,300.0"]
     assert all(len(row) == 1 + len(COLUMNS) for row in rows)
+
+
+def test_figures_at_calibrated_ratios_are_listed_where_there_are_any():
+    rows = table_rows([*RESULTS, result("translated", "sift", "brief", 0.25, ratio=0.95)])
+    assert rows[-1] == [
+        "sift -> brief",
+        "0.250",
+        "0.056",
+        "120.0",
+        "110.0",
+        "0.500",
+        "1,300.0",
+        "0.950",
+        "150.0",
+        "0.375",
+    ]
+    assert rows[0][-3] == "0.900"
 
 
 def test_photos_of_two_sizes_share_a_canvas(photos):

@@ -17,8 +17,8 @@ from xdesc_jax import console, pretrained
 from xdesc_jax.descriptors import DescriptorSpec, get_spec
 from xdesc_jax.evaluate.homography import Result, evaluate
 from xdesc_jax.evaluate.report import (
-    COLUMNS,
     Section,
+    columns,
     highlights,
     matched_pictures,
     matrix,
@@ -83,14 +83,10 @@ def homography(
         names = descriptors or tuple(translator.names if translator else ())
         if not names:
             raise ValueError("name the descriptors to extract, or give a model or features")
-        from xdesc_jax.features.extract import extract
-
-        limit = max_keypoints if keypoints in ("opencv", "colmap") else None  # a file's are all kept
-        extract(
-            scenes, out / "features", descriptors=names, keypoints=keypoints, max_keypoints=limit,
-            weights=weights, processes=processes, overwrite=overwrite, strict=True,
+        stores = extracted_stores(
+            scenes, out / "features", names, keypoints=keypoints, max_keypoints=max_keypoints, weights=weights,
+            processes=processes, overwrite=overwrite,
         )  # fmt: skip
-        stores = given_stores([out / "features"], names)
     if translator and (lacking := [name for name in stores if name not in translator.names]):
         console.warn(f"{model}: nothing of {', '.join(lacking)} is translated, it has {translator.describe()}")
     hashes = {name: content_hash(path) for name, path in stores.items()}
@@ -153,8 +149,30 @@ def print_table(results: Sequence[Result]) -> None:
     cells = [[name, *("" if v is None else v for v in row)] for name, row in zip(names, rows, strict=True)]
     console.table("AP, query translated from row to column (diagonal: native)", ["", *names], cells)
     console.table(
-        "All comparisons (->: translated, |: joint space)", ["query, database", *COLUMNS], table_rows(results)
+        "All comparisons (->: translated, |: joint space)", ["query, database", *columns(results)], table_rows(results)
     )
+
+
+def extracted_stores(
+    scenes: Path,
+    out: Path,
+    descriptors: Sequence[str],
+    *,
+    keypoints: str,
+    max_keypoints: int,
+    weights: tuple[str, ...],
+    processes: int,
+    overwrite: bool = False,
+) -> dict[str, Path]:
+    """Descriptor -> feature file in `out`, of all photos below SCENES; settings as in `homography`."""
+    from xdesc_jax.features.extract import extract
+
+    limit = max_keypoints if keypoints in ("opencv", "colmap") else None  # a file's are all kept
+    extract(
+        scenes, out, descriptors=tuple(descriptors), keypoints=keypoints, max_keypoints=limit,
+        weights=weights, processes=processes, overwrite=overwrite, strict=True,
+    )  # fmt: skip
+    return given_stores([out], descriptors)
 
 
 def given_stores(paths: Sequence[Path], descriptors: Sequence[str] = ()) -> dict[str, Path]:

@@ -36,6 +36,7 @@ class Translates(Protocol):
     def space_id(self) -> str | None: ...
     def embed(self, x: np.ndarray, source: str, *, packed: bool = False) -> np.ndarray: ...
     def translate(self, x: np.ndarray, source: str, target: str, *, packed: bool = False) -> np.ndarray: ...
+    def ratio(self, source: str, target: str, *, joint: bool = False) -> float | None: ...
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -85,14 +86,44 @@ class Result:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Result:
-        """The inverse of `to_dict`, also after a way through JSON."""
-        pairs = {
-            scene: {
-                name: Measures(**{**fields, "mma": tuple(fields["mma"])}) for name, fields in found["pairs"].items()
+        """The inverse of `to_dict`, also after a way through JSON; older files know no calibrated ratio."""
+
+        def measures(fields: Mapping[str, Any]) -> Measures:
+            uncalibrated = {
+                "ratio": RATIO,
+                "calibrated_correct": fields["correct"],
+                "calibrated_precision": fields["precision"],
             }
+            return Measures(**{**uncalibrated, **fields, "mma": tuple(fields["mma"])})
+
+        pairs = {
+            scene: {name: measures(fields) for name, fields in found["pairs"].items()}
             for scene, found in value["scenes"].items()
         }
         return cls(Comparison(value["mode"], value["source"], value["target"]), pairs)
+
+
+@dataclasses.dataclass(frozen=True)
+class Searched:
+    """What a search between the N query rows and the M database rows of one photo pair finds.
+
+    Attributes:
+        comparison, scene, database: what was compared, the scene, and its database photo.
+        truth: where the query keypoints lie.
+        nearest: [N] int, each query row's nearest database row, -1 where it has none.
+        ratios: [N] float32, its first-to-second distance ratio on the L2 scale.
+        mutual: [K, 2] int, mutual nearest neighbours (query row, database row), as `matching.match` finds them.
+        mutual_ratios: [K] float32, the larger one of their ratios in the two directions.
+    """
+
+    comparison: Comparison
+    scene: str
+    database: str
+    truth: GroundTruth
+    nearest: np.ndarray
+    ratios: np.ndarray
+    mutual: np.ndarray
+    mutual_ratios: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,25 +174,49 @@ def evaluate(
         One result per comparison, in the order of `plan`.
 
     Raises:
-        ValueError: feature files whose photos or keypoints differ, whose rows do not fit their spec, or whose
-            width or kind is not the translator's.
-        KeyError: a photo that a feature file lacks.
+        ValueError: see `search`.
+    """
+    found: dict[Comparison, dict[str, dict[str, Measures]]] = {}
+    for s in search(scenes, stores, translator, plan):
+        ratio = _ratio(s.comparison, translator)
+        measures = measure(s.truth, s.nearest, s.ratios, s.mutual, s.mutual_ratios, ratio)
+        found.setdefault(s.comparison, {}).setdefault(s.scene, {})[s.database] = measures
+    return [Result(comparison, pairs) for comparison, pairs in found.items()]
+
+
+def search(
+    scenes: Sequence[Scene],
+    stores: Mapping[str, Path | str],
+    translator: Translates | None = None,
+    plan: Sequence[Comparison] | None = None,
+) -> Iterator[Searched]:
+    """The searches behind `evaluate`, pair by pair; same arguments.
+
+    Raises:
+        ValueError: feature files whose photos or keypoints differ, that lack a photo, whose rows do not fit
+            their spec, or whose width or kind is not the translator's.
     """
     with _open(stores) as opened:
         _check_photos(scenes, opened)
         _check_specs(opened, translator)
         if plan is None:
             plan = comparisons({name: store.spec for name, store in opened.items()}, translator)
-        found: dict[Comparison, dict[str, dict[str, Measures]]] = {c: {} for c in plan}
         todo = [(scene, pair) for scene in scenes for pair in scene.pairs]
         photos = _Photos(opened, translator)
         for scene, pair in console.track(todo, "evaluate", "pair"):
             query, database = photos[pair.query], photos[pair.database]
             truth = GroundTruth.of(query.xy, database.xy, pair.correspondence)
             for comparison in plan:
-                measures = _measure(truth, *_sides(comparison, query, database))
-                found[comparison].setdefault(scene.name, {})[pair.database] = measures
-    return [Result(comparison, pairs) for comparison, pairs in found.items()]
+                found = _search(*_sides(comparison, query, database))
+                yield Searched(comparison, scene.name, pair.database, truth, *found)
+
+
+def _ratio(comparison: Comparison, translator: Translates | None) -> float:
+    source, target, mode = comparison.source, comparison.target, comparison.mode
+    if translator is None or mode == "naive" or not {source, target} <= set(translator.names):
+        return RATIO
+    found = translator.ratio(source, target, joint=mode == "joint")
+    return RATIO if found is None else found
 
 
 def matches_of(
@@ -187,15 +242,15 @@ def matches_of(
     return found
 
 
-def _measure(truth: GroundTruth, a: np.ndarray, b: np.ndarray, binary: bool) -> Measures:
-    # One search serves the ranking and, as `matching.match` finds them, both sets of mutual matches.
+def _search(a: np.ndarray, b: np.ndarray, binary: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Nearest rows, their ratios, mutual matches and theirs (see `Searched`)."""
+    # One search serves the ranking and the mutual matches at any ratio.
     forward, backward = matching.nearest2_both(a, b, binary=binary)
     ratios, ratios_back = (matching.metric_ratio(n.distance, n.second, binary) for n in (forward, backward))
     rows = np.flatnonzero(forward.index >= 0)
     rows = rows[backward.index[forward.index[rows]] == rows]
     mutual = np.stack([rows, forward.index[rows]], axis=1)
-    passed = (ratios[mutual[:, 0]] <= RATIO) & (ratios_back[mutual[:, 1]] <= RATIO)
-    return measure(truth, forward.index, ratios, mutual, mutual[passed])
+    return forward.index, ratios, mutual, np.maximum(ratios[mutual[:, 0]], ratios_back[mutual[:, 1]])
 
 
 def _sides(comparison: Comparison, query: _Photo, database: _Photo) -> tuple[np.ndarray, np.ndarray, bool]:

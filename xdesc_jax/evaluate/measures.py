@@ -121,6 +121,9 @@ class Measures:
         ratio_matches: number of mutual matches that pass the ratio test.
         queries: number of query keypoints whose true position is known.
         findable: number of these with a database keypoint within 3 px of it.
+        ratio: the ratio calibrated for what is matched; 0.9 where none is.
+        calibrated_correct: `correct` at that ratio.
+        calibrated_precision: `precision` at that ratio.
     """
 
     ap: float
@@ -133,6 +136,9 @@ class Measures:
     ratio_matches: float
     queries: float
     findable: float
+    ratio: float
+    calibrated_correct: float
+    calibrated_precision: float
 
 
 def measure(
@@ -140,7 +146,8 @@ def measure(
     nearest: np.ndarray,
     ratios: np.ndarray,
     mutual: np.ndarray,
-    mutual_ratio: np.ndarray,
+    mutual_ratios: np.ndarray,
+    ratio: float = RATIO,
 ) -> Measures:
     """The measures of one photo pair.
 
@@ -149,30 +156,41 @@ def measure(
         nearest: [N] int, each query row's nearest database row, -1 where it has none.
         ratios: [N] float, its first-to-second distance ratio, on the scale of L2 distance.
         mutual: [K, 2] int, mutual nearest neighbours (query row, database row).
-        mutual_ratio: [L, 2] int, those which pass the ratio test at `RATIO`.
+        mutual_ratios: [K] float, the larger one of their ratios in the two directions.
+        ratio: the calibrated ratio.
     """
     known = truth.known
     ranked = np.flatnonzero((nearest >= 0) & known)
     findable = int(truth.findable.sum())
     hit = truth.errors(ranked, nearest[ranked]) <= CORRECT_PX
 
-    mutual = mutual[known[mutual[:, 0]]]
-    mma = mean_matching_accuracy(truth.errors(mutual[:, 0], mutual[:, 1]), THRESHOLDS_PX)
-    kept = mutual_ratio[known[mutual_ratio[:, 0]]]
-    right = kept[truth.errors(kept[:, 0], kept[:, 1]) <= CORRECT_PX]
+    judged = known[mutual[:, 0]]
+    mutual, mutual_ratios = mutual[judged], mutual_ratios[judged]
+    errors = truth.errors(mutual[:, 0], mutual[:, 1])
+    mma = mean_matching_accuracy(errors, THRESHOLDS_PX)
+    kept, calibrated = mutual_ratios <= RATIO, mutual_ratios <= ratio
+    correct = errors <= CORRECT_PX
+    right = mutual[kept & correct]
     positions = (truth.query_xy[right[:, 0]], truth.database_xy[right[:, 1]])
     return Measures(
         ap=average_precision(ratios[ranked], hit, findable),
         mma=tuple(float(v) for v in mma),
         mma_mean=float(mma[:MMA_MEAN_UP_TO_PX].mean()),
         correct=len(right),
-        precision=len(right) / len(kept) if len(kept) else 0.0,
+        precision=_share(correct, kept),
         distinct=min(len(np.unique(xy, axis=0)) for xy in positions),
         matches=len(mutual),
-        ratio_matches=len(kept),
+        ratio_matches=int(kept.sum()),
         queries=int(known.sum()),
         findable=findable,
+        ratio=ratio,
+        calibrated_correct=int((calibrated & correct).sum()),
+        calibrated_precision=_share(correct, calibrated),
     )
+
+
+def _share(correct: np.ndarray, kept: np.ndarray) -> float:
+    return float(correct[kept].mean()) if kept.any() else 0.0
 
 
 def mean(measures: Sequence[Measures]) -> Measures:

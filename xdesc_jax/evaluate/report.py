@@ -19,7 +19,7 @@ import numpy as np
 from xdesc_jax import __version__
 from xdesc_jax.evaluate.drawing import counts, matches_picture, mma_curves
 from xdesc_jax.evaluate.homography import Comparison, Mode, Result, Translates, matches_of
-from xdesc_jax.evaluate.measures import Measures
+from xdesc_jax.evaluate.measures import RATIO, Measures
 from xdesc_jax.evaluate.scenes import PhotoPair
 from xdesc_jax.files import atomic
 from xdesc_jax.infer import Translator
@@ -34,6 +34,8 @@ MEASURES_EXPLAINED = {
     "distinct": "the same, keypoints at one and the same position counted once",
     "precision": "correct over all matches that pass the ratio test",
     "matches": "mutual nearest neighbours, before the ratio test",
+    "ratio": "the ratio that the model was calibrated to use instead of 0.9; 0.9 where it has none",
+    "correct (cal.), precision (cal.)": "correct and precision at that ratio",
 }
 # What the tables list: heading, and the value of a row's measures.
 COLUMNS: dict[str, str] = {
@@ -44,7 +46,13 @@ COLUMNS: dict[str, str] = {
     "precision": "precision",
     "matches": "matches",
 }
-_COUNTS = {"correct", "distinct", "matches"}
+# Listed, too, where the model has calibrated ratios.
+CALIBRATED_COLUMNS: dict[str, str] = {
+    "ratio": "ratio",
+    "correct (cal.)": "calibrated_correct",
+    "precision (cal.)": "calibrated_precision",
+}
+_COUNTS = {"correct", "distinct", "matches", "correct (cal.)"}
 _MATRICES: dict[Mode, str] = {
     "translated": "Query translated (diagonal: native)",
     "joint": "Both in the joint space",
@@ -115,9 +123,16 @@ def write_report(
     return Path(path)
 
 
-def table_rows(results: Iterable[Result]) -> list[list[Any]]:
-    """Rows for the console: label, and the figures of `COLUMNS`."""
-    return [[table_label(r.comparison), *figures(r.mean).values()] for r in results]
+def columns(results: Iterable[Result]) -> dict[str, str]:
+    """`COLUMNS`, with those at calibrated ratios where there are any."""
+    calibrated = any(m.ratio != RATIO for r in results for pairs in r.pairs.values() for m in pairs.values())
+    return COLUMNS | (CALIBRATED_COLUMNS if calibrated else {})
+
+
+def table_rows(results: Sequence[Result]) -> list[list[Any]]:
+    """Rows for the console: label, and the figures of `columns`."""
+    listed = columns(results)
+    return [[table_label(r.comparison), *figures(r.mean, listed).values()] for r in results]
 
 
 def table_label(comparison: Comparison) -> str:
@@ -125,9 +140,9 @@ def table_label(comparison: Comparison) -> str:
     return f"{comparison.label}{' (naive)' if comparison.mode == 'naive' else ''}"
 
 
-def figures(measures: Measures) -> dict[str, str]:
-    """The text of each of `COLUMNS`."""
-    values = {name: getattr(measures, field) for name, field in COLUMNS.items()}
+def figures(measures: Measures, listed: Mapping[str, str] = COLUMNS) -> dict[str, str]:
+    """The text of each column that is listed."""
+    values = {name: getattr(measures, field) for name, field in listed.items()}
     return {name: f"{v:,.1f}" if name in _COUNTS else f"{v:.3f}" for name, v in values.items()}
 
 
@@ -191,6 +206,7 @@ def model_card(translator: Translator) -> dict[str, Any]:
         "descriptors": ", ".join(f"{name} ({spec.width} {spec.kind})" for name, spec in bundle.specs.items()),
         "joint space": f"{bundle.space_id}, {bundle.embedding_width} values" if bundle.space_id else "none",
         "weights": sum(kernel.size + bias.size for layers in bundle.networks.values() for kernel, bias in layers),
+        "calibrated ratios": bundle.ratios,
         "configuration": bundle.config,
         "provenance": bundle.provenance,
     }
@@ -232,13 +248,13 @@ def _heat(value: float, extra: str) -> str:
 
 
 def _list(results: Sequence[Result]) -> str:
-    rows = []
+    rows, listed = [], columns(results)
     for result in results:
         mode = result.comparison.mode
         label = escape(_arrow(result.comparison.label))
-        cells = "".join(_number(text) for text in figures(result.mean).values())
+        cells = "".join(_number(text) for text in figures(result.mean, listed).values())
         rows.append(f'<td>{label}</td><td class="text"><span class="mode {mode}">{mode}</span></td>{cells}')
-    return _table(["query, database", "mode", *COLUMNS], rows)
+    return _table(["query, database", "mode", *listed], rows)
 
 
 def _by_scene(results: Sequence[Result]) -> str:

@@ -1,0 +1,108 @@
+"""Ratio thresholds that belong to a model: at which first-to-second distance ratio its rows match.
+
+In: the ratios of a model file, and what feature files say about the origin of their rows. Out: attributes of
+a translated file, and the ratio at which two files match. Translated rows crowd together, so what is tuned on
+a native descriptor is wrong for them. All ratios are on the L2 scale (see `matching.metric_ratio`); keys are
+    a        rows of `a` with rows of `a`
+    a->b     rows of `a` translated to `b`, with native rows of `b`
+    a|b      embeddings of `a` with embeddings of `b`
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from xdesc_jax.descriptors import DescriptorSpec
+    from xdesc_jax.store import FeatureStore
+
+DEFAULT = 0.9  # the usual one for native descriptors
+TRANSLATED_FROM, RATIOS = "translated_from", "ratios"  # attributes of a translated feature file
+
+
+def key(mode: Literal["native", "translated", "joint"], source: str, target: str) -> str:
+    """The name of a ratio; see the module."""
+    if mode == "native":
+        return source
+    return f"{source}{'->' if mode == 'translated' else '|'}{target}"
+
+
+def possible(networks: Iterable[str]) -> set[str]:
+    """Keys that a model of these networks (named as in a model file) can have."""
+    parts = [name.split("/") for name in networks]
+    encoders = [part[1] for part in parts if part[0] == "encoder"]
+    decoders = [part[1] for part in parts if part[0] == "decoder"]
+    routes = [(s, t) for s in encoders for t in decoders if s != t]
+    routes += [(part[1], part[2]) for part in parts if part[0] == "pair"]
+    names = {*encoders, *decoders, *(name for route in routes for name in route)}
+    return {key("translated", s, t) for s, t in routes} | {f"{s}|{t}" for s in encoders for t in encoders} | names
+
+
+def check(ratios: Mapping[str, Any]) -> None:
+    """Raises ValueError where these are no ratios by name, or one is no number over 0 and at most 1."""
+    if not isinstance(ratios, Mapping):
+        raise ValueError(f"ratios are {ratios!r}, expected numbers by name")
+    for name, value in ratios.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
+            raise ValueError(f"ratio of {name!r} is {value!r}, expected a number over 0 and at most 1")
+
+
+def origin(store: FeatureStore, target: DescriptorSpec, ratios: Mapping[str, float]) -> dict[str, str]:
+    """Attributes that tell where the rows of a translated file come from.
+
+    Args:
+        store: the file that is translated, itself perhaps a translation.
+        target: what it becomes.
+        ratios: those of the model.
+
+    Returns:
+        `translated_from`, the descriptor that was extracted ('a->b' where it became `b` in between, which no
+        ratio is calibrated for), and `ratios`, JSON of those that may serve to match the file.
+    """
+    first = store.attributes.get(TRANSLATED_FROM)
+    if first is None:
+        source = store.spec.name
+    else:  # embeddings are halfway on the same route
+        source = first if store.spec.is_embedding else f"{first}->{store.spec.name}"
+    if target.is_embedding:
+        kept = {k: v for k, v in ratios.items() if k.startswith(f"{source}|") or k.endswith(f"|{source}")}
+    else:
+        kept = {k: v for k, v in ratios.items() if k == f"{source}->{target.name}"}
+    return {TRANSLATED_FROM: source, RATIOS: json.dumps(kept)}
+
+
+def choose(query: FeatureStore, database: FeatureStore) -> tuple[float, str]:
+    """The ratio for the rows of two files of one descriptor (or one and the same file), and why that one.
+
+    Raises:
+        ValueError: a file's attribute `ratios` is damaged.
+    """
+    known = _ratios(database) | _ratios(query)
+    name = query.spec.name
+    found: str | None = None
+    match query.attributes.get(TRANSLATED_FROM), database.attributes.get(TRANSLATED_FROM):
+        case (str(a), str(b)) if query.spec.is_embedding:
+            found = key("joint", a, b)
+        case _ if query.spec.is_embedding:
+            return DEFAULT, "the default: a file does not say what it was embedded from"
+        case (None, None):
+            return DEFAULT, "the default of native rows"
+        case (str(a), None) | (None, str(a)):
+            found = key("translated", a, name)
+    if found is None:
+        return DEFAULT, "the default: both sides are translated"
+    if found in known:
+        return known[found], f"calibrated for {found}"
+    return DEFAULT, f"the default: the model has no calibrated ratio of {found}"
+
+
+def _ratios(store: FeatureStore) -> dict[str, float]:
+    text = store.attributes.get(RATIOS, "{}")
+    try:
+        found = json.loads(text)
+        check(found)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{store.path}: attribute {RATIOS!r} is {text!r}, expected ratios ({error})") from error
+    return found
