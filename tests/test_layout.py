@@ -15,6 +15,7 @@ OWNERS = {
     "pycolmap": ("colmap/pycolmap_api.py",),
     "h5py": ("store.py", "match_file.py"),
     "safetensors": ("bundle.py", "features/weights.py"),
+    "torch": ("torch_format.py",),
     "tensorboardX": ("train/log.py",),
     "matplotlib": ("evaluate/drawing.py",),
 }

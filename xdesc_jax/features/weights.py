@@ -6,7 +6,6 @@ checked against the names and shapes that a network expects.
 
 from __future__ import annotations
 
-import pickle
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,8 @@ from pathlib import Path
 import numpy as np
 import safetensors
 import safetensors.numpy
+
+from xdesc_jax import torch_format
 
 SHOWN = 5  # names listed in an error
 
@@ -104,25 +105,16 @@ def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
 
 
 def _read_torch(path: Path) -> dict[str, np.ndarray]:
-    try:
-        import torch
-    except ModuleNotFoundError as error:
+    if not torch_format.installed():
         raise ValueError(
-            f"{path}: reading a PyTorch file needs torch, which is not installed; install it, or save the "
-            "file's arrays under the same names as .npz or .safetensors"
-        ) from error
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        # torch's own text advises to switch the protection off.
-        raise ValueError(f"{path}: holds Python objects besides arrays, which are not loaded") from error
-    except (RuntimeError, OSError, EOFError, ValueError) as error:
-        raise ValueError(f"{path}: not a readable PyTorch file, or cut short ({error})") from error
+            f"{path}: reading a PyTorch file needs torch, which is not installed; install it with "
+            f"{torch_format.EXTRA}, or save the file's arrays under the same names as .npz or .safetensors"
+        )
+    content = torch_format.read(path)
     content = content.get("state_dict", content) if isinstance(content, dict) else content
-    if not isinstance(content, dict) or not all(hasattr(v, "numpy") for v in content.values()):
+    if not isinstance(content, dict) or not all(isinstance(v, np.ndarray) for v in content.values()):
         raise ValueError(f"{path}: holds no dictionary of arrays, bare or under 'state_dict'")
-    # numpy has no bfloat16, hence float().
-    return {k: (t.float() if t.is_floating_point() else t).detach().numpy() for k, t in content.items()}
+    return content
 
 
 def parse_weights(words: Sequence[str]) -> dict[str, Path]:
