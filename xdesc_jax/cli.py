@@ -19,7 +19,8 @@ STAGES: dict[tuple[str, ...], tuple[str, str, str]] = {
     ("extract",): ("xdesc_jax.features.extract:extract", "features,colmap", "photos -> feature files"),
     ("records",): ("xdesc_jax.data.records:records", "train,features,colmap", "photos or feature files -> records"),
     ("train",): ("xdesc_jax.train.run:command", "train", "records -> run directory"),
-    ("export",): ("xdesc_jax.export:export", "train", "run directory -> one model file"),
+    ("export",): ("xdesc_jax.export:export", "train", "run directory -> one model file, or PyTorch's form of it"),
+    ("import",): ("xdesc_jax.pytorch_translator:import_model", "torch", "the authors' PyTorch file -> one model file"),
     ("translate",): ("xdesc_jax.translate:translate", "", "descriptors -> another type, or the joint space"),
     ("match",): ("xdesc_jax.match:match", "", "feature files -> match files"),
     ("evaluate", "homography"): (
