@@ -1,6 +1,8 @@
 """Four virtual CPU devices for every test, an empty data folder, and where the shared photos and references are."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 # Tests compile hundreds of small functions and run each once or twice: spend little on optimising them.
@@ -22,4 +24,17 @@ def shared() -> Path:
     folder = Path(os.environ.get("XDESC_SHARED", Path(__file__).parents[2] / "shared"))
     if not folder.is_dir():
         pytest.skip(f"reference data not found at {folder} (XDESC_SHARED)")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def pytorch_files(tmp_path_factory) -> Path:
+    """Files that torch wrote, and what its modules compute: see pytorch_reference.py."""
+    from xdesc_jax import torch_format
+
+    if not torch_format.installed():
+        pytest.skip("torch is not installed")
+    folder = tmp_path_factory.mktemp("pytorch")
+    script = Path(__file__).with_name("pytorch_reference.py")
+    subprocess.run([sys.executable, script, "make", folder], check=True)
     return folder

@@ -52,5 +52,11 @@ def test_imports_without_tensorflow(module):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("module", ["export", "pytorch_translator", "features.weights"])
+def test_imports_without_torch_or_jax(module):
+    done = import_without(("torch", *FRAMEWORKS), f"xdesc_jax.{module}")
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_blocked_import_is_seen():
     assert "jax is blocked" in import_without(["jax"], "xdesc_jax.models").stderr

@@ -16,6 +16,7 @@ OWNERS = {
     "h5py": ("store.py", "match_file.py"),
     "safetensors": ("bundle.py", "features/weights.py"),
     "platformdirs": ("features/official.py",),
+    "torch": ("torch_format.py",),
     "tensorboardX": ("train/log.py",),
     "matplotlib": ("evaluate/drawing.py",),
 }

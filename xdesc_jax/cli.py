@@ -22,10 +22,11 @@ STAGES: dict[tuple[str, ...], tuple[str, str, str]] = {
     ("scenes",): ("xdesc_jax.data.scenes:scenes", "features", "photos -> scenes with known homographies"),
     ("train",): ("xdesc_jax.train.run:command", "train", "records -> run directory"),
     ("train-descriptor",): ("xdesc_jax.train.descriptor_run:command", "train", "records of pairs -> run directory"),
-    ("export",): ("xdesc_jax.export:export", "train", "run directory -> one model file"),
+    ("export",): ("xdesc_jax.export:export", "train", "run directory -> one model file, or PyTorch's form of it"),
     ("export-descriptor",): (
         "xdesc_jax.train.descriptor_export:export_descriptor", "train", "run directory -> descriptor weights",
     ),
+    ("import",): ("xdesc_jax.pytorch_translator:import_model", "torch", "the authors' PyTorch file -> one model file"),
     ("translate",): ("xdesc_jax.translate:translate", "", "descriptors -> another type, or the joint space"),
     ("match",): ("xdesc_jax.match:match", "", "feature files -> match files"),
     ("weights", "install"): (

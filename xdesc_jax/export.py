@@ -1,26 +1,26 @@
-"""The stage `xdesc export`: a run directory -> one model file that needs numpy alone.
+"""The stage `xdesc export`: a run directory -> one model file that needs numpy alone, or PyTorch's form of it.
 
 In: a trained model with its batch norms. Out: a .safetensors file (see `bundle`) with the norms folded into
-the linear layers and a sample of rows with the results of the float32 networks. The file is written only if
-numpy reproduces them.
+the linear layers and a sample of rows with the results of the float32 networks; or a .pth checkpoint for the
+paper's PyTorch code (see `pytorch_translator`), also of a model file. Either is written only if numpy reproduces
+the sample from it.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from xdesc_jax import __version__, console
+from xdesc_jax import __version__, console, pytorch_translator, torch_format
 from xdesc_jax.bundle import Bundle, Layers, ParitySample, load
 from xdesc_jax.descriptors import DescriptorSpec, from_stored
-from xdesc_jax.files import already_done, config_hash, write_json
+from xdesc_jax.files import already_done, config_hash, content_hash, read_json, write_json
+from xdesc_jax.folding import fold
 from xdesc_jax.infer import PARITY_TOLERANCE, Translator
-from xdesc_jax.models import BN_EPSILON, finish, forward, unit
 
 if TYPE_CHECKING:
     from xdesc_jax.train.checkpoint import TrainedModel
@@ -28,13 +28,24 @@ if TYPE_CHECKING:
 SAMPLE_ROWS = 32
 
 
-def export(run: Path, out: Path, *, which: Literal["best", "latest"] = "best", overwrite: bool = False) -> Path:
-    """Run directory -> model file.
+def export(
+    run: Path,
+    out: Path,
+    *,
+    which: Literal["best", "latest"] = "best",
+    format: Literal["safetensors", "pth"] = "safetensors",
+    overwrite: bool = False,
+) -> Path:
+    """Run directory -> model file, or a checkpoint for the paper's PyTorch code.
 
     Args:
-        run: what `xdesc train` wrote.
-        out: model file to write (.safetensors).
+        run: what `xdesc train` wrote; for `pth` also a model file (.safetensors). Of a run, the PyTorch networks
+            get its batch norms as they are. A model file holds them folded into the linear layers, so its PyTorch
+            networks get norms that change nothing, and compute the same function.
+        out: file to write, which ends in .safetensors or .pth as `format` is. Beside a .pth lies <out>.config.json,
+            from which their code builds the networks.
         which: the checkpoint of the best validation figures, or the latest.
+        format: `safetensors` for this package, `pth` for PyTorch (needs torch).
         overwrite: replace another model.
 
     Returns:
@@ -42,33 +53,75 @@ def export(run: Path, out: Path, *, which: Literal["best", "latest"] = "best", o
 
     Raises:
         FileExistsError: `out` is another model and `overwrite` is off.
-        ValueError: no checkpoint, or numpy does not reproduce the networks to 1e-5.
+        ValueError: no checkpoint, numpy does not reproduce the networks to 1e-5, or a model that their code
+            cannot hold.
     """
-    from xdesc_jax.train.checkpoint import load_model
+    run, out = Path(run), Path(out)
+    if out.suffix != f".{format}":
+        raise ValueError(f"{out}: model files end in .{format} for --format {format}, found {out.suffix!r}")
+    from_file = run.is_file()
+    if from_file and format == "safetensors":
+        raise ValueError(f"{run}: is a file, expected a run directory (--format pth also takes a model file)")
+    if from_file:
+        bundle = load(run)
+        networks = {name: [{"kernel": k, "bias": b} for k, b in layers] for name, layers in bundle.networks.items()}
+    else:
+        from xdesc_jax.train.checkpoint import load_model
 
-    out = Path(out)
-    if out.suffix != ".safetensors":
-        raise ValueError(f"{out}: model files end in .safetensors")
-    model = load_model(run, which)
-    bundle = to_bundle(model, {"checkpoint": which, "xdesc_jax": __version__})
+        model = load_model(run, which)
+        bundle = to_bundle(model, {"checkpoint": which, "xdesc_jax": __version__})
+        networks = model.networks
+    if format == "pth":
+        return _export_pth(run, out, bundle, networks, overwrite)
     expected = _hash(bundle)
     if already_done(out, _found_hash(out), expected, overwrite):
         console.out.print(f"{out} is up to date", markup=False)
         return out
     deviation = Translator(bundle, str(run)).self_check()
     bundle.save(out)
-    figures = {
-        "space_id": bundle.space_id,
-        "parity_deviation": deviation,
-        "megabytes": round(out.stat().st_size / 1e6, 3),
-        "weights": {name: _weights(layers) for name, layers in bundle.networks.items()},
-    }
+    figures = _figures(bundle, deviation, out)
     write_json(
         out.with_name(out.name + ".json"),
         {**figures, "config_hash": expected, "provenance": bundle.provenance},
     )
     _print(run, out, bundle, figures)
     return out
+
+
+def _export_pth(
+    run: Path, out: Path, bundle: Bundle, networks: Mapping[str, Sequence[Mapping[str, np.ndarray]]], overwrite: bool
+) -> Path:
+    if bundle.kind != "encoder_decoder":
+        raise ValueError(f"{run}: a model of kind {bundle.kind!r}, but their format holds encoders and decoders")
+    expected = config_hash([bundle.config, bundle.provenance, bundle.space_id])
+    beside = out.with_name(out.name + ".json")
+    if already_done(out, _found_hash_pth(out, beside), expected, overwrite):
+        console.out.print(f"{out} is up to date", markup=False)
+        return out
+    epoch = bundle.provenance.get("epoch_idx", 0)
+    content, config = pytorch_translator.to_checkpoint(
+        bundle.specs, networks, bundle.embedding_width, epoch, str(run)
+    )  # fmt: skip
+    deviation = None
+    if bundle.sample.inputs:
+        back = pytorch_translator.to_bundle(content, None, str(out))
+        deviation = Translator(dataclasses.replace(back, sample=bundle.sample), str(out)).self_check()
+    torch_format.write(out, content)
+    write_json(out.with_name(out.name + ".config.json"), config)
+    figures = _figures(bundle, deviation, out)
+    record = {"config_hash": expected, "content": content_hash(out), "provenance": bundle.provenance}
+    write_json(beside, {**figures, **record})
+    _print(run, out, bundle, figures)
+    return out
+
+
+def _figures(bundle: Bundle, deviation: float | None, out: Path) -> dict[str, Any]:
+    return {
+        "space_id": bundle.space_id,
+        "parity_deviation": deviation,
+        "megabytes": round(out.stat().st_size / 1e6, 3),
+        "weights": {name: _weights(layers) for name, layers in bundle.networks.items()},
+    }
 
 
 def to_bundle(model: TrainedModel, provenance: Mapping[str, Any] | None = None) -> Bundle:
@@ -90,28 +143,12 @@ def to_bundle(model: TrainedModel, provenance: Mapping[str, Any] | None = None) 
     )
 
 
-def fold(layers: Sequence[Mapping[str, np.ndarray]]) -> Layers:
-    """Batch norms into the linear layers before them.
-
-    scale * (x W + b - mean) / sqrt(var + eps) + offset = x (W g) + (b - mean) g + offset, where
-    g = scale / sqrt(var + eps); computed in float64.
-
-    Args:
-        layers: each {kernel [N, M], bias [M]} and, where a norm follows, {scale, offset, mean, var} [M].
-    """
-    folded = []
-    for layer in layers:
-        values = {name: np.asarray(value, np.float64) for name, value in layer.items()}
-        kernel, bias = values["kernel"], values["bias"]
-        if "mean" in values:
-            gain = values["scale"] / np.sqrt(values["var"] + BN_EPSILON)
-            kernel, bias = kernel * gain, (bias - values["mean"]) * gain + values["offset"]
-        folded.append((kernel.astype(np.float32), bias.astype(np.float32)))
-    return folded
-
-
 def reference(model: TrainedModel, samples: Mapping[str, np.ndarray]) -> ParitySample:
     """What the unfolded float32 networks make of stored rows [n, stored_width] of each descriptor."""
+    import jax.numpy as jnp
+
+    from xdesc_jax.models import forward, unit
+
     rows = {n: np.asarray(from_stored(x, model.specs[n]), np.float32) for n, x in samples.items()}
     embeddings: dict[str, np.ndarray] = {}
     translations: dict[tuple[str, str], np.ndarray] = {}
@@ -131,6 +168,11 @@ def reference(model: TrainedModel, samples: Mapping[str, np.ndarray]) -> ParityS
 
 
 def _output(layers: Sequence[Mapping[str, np.ndarray]], x: np.ndarray, spec: DescriptorSpec) -> np.ndarray:
+    import jax
+    import jax.numpy as jnp
+
+    from xdesc_jax.models import finish, forward
+
     y = finish(forward(layers, jnp.asarray(x)), spec)
     return np.asarray(jax.nn.sigmoid(y) if spec.binary else y)
 
@@ -146,17 +188,29 @@ def _found_hash(out: Path) -> str | None:
         return None
 
 
+def _found_hash_pth(out: Path, beside: Path) -> str | None:
+    """The hash beside a .pth, if it was written for the file as it is now."""
+    try:
+        record = read_json(beside)
+        return record["config_hash"] if record["content"] == content_hash(out) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def _weights(layers: Layers) -> int:
     return sum(kernel.size + bias.size for kernel, bias in layers)
 
 
 def _print(run: Path, out: Path, bundle: Bundle, figures: Mapping[str, Any]) -> None:
+    deviation = figures["parity_deviation"]
     console.settings(
         f"xdesc export -> {out}",
         {
-            "run": run,
+            "from": run,
             "joint space": figures["space_id"] or "none (pair networks)",
-            "parity": f"off by {figures['parity_deviation']:.2g} (at most {PARITY_TOLERANCE:g})",
+            "parity": "the model holds no sample"
+            if deviation is None
+            else f"off by {deviation:.2g} (at most {PARITY_TOLERANCE:g})",
             "size": f"{figures['megabytes']} MB",
         },
     )

@@ -18,9 +18,9 @@ from jax import lax
 
 from xdesc_jax.config import ModelConfig
 from xdesc_jax.descriptors import DescriptorSpec
+from xdesc_jax.folding import BN_EPSILON
 
 BN_MOMENTUM = 0.9  # PyTorch's momentum 0.1
-BN_EPSILON = 1e-5
 
 Variables = dict[str, Any]
 

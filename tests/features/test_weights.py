@@ -5,6 +5,7 @@ import pytest
 import safetensors
 import safetensors.numpy
 
+from xdesc_jax import torch_format
 from xdesc_jax.features.weights import read_arrays, select, write_arrays
 
 ARRAYS = {"a.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "a.bias": np.ones(2, np.float16)}
@@ -17,6 +18,12 @@ def write(path, arrays):
     else:
         safetensors.numpy.save_file(arrays, path)
     return path
+
+
+@pytest.fixture(autouse=True)
+def pytorch_files_in_this_process(monkeypatch):
+    """Since torch is here anyway; the process of its own is tested with `torch_format`."""
+    monkeypatch.setattr(torch_format, "read", torch_format.load)
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".safetensors"])

@@ -21,7 +21,7 @@ import numpy as np
 
 from xdesc_jax import console
 from xdesc_jax.descriptors import get_entry, resolve
-from xdesc_jax.features.weights import import_torch, is_torch_file, read_arrays, write_arrays
+from xdesc_jax.features.weights import is_torch_file, read_arrays, require_torch, write_arrays
 
 DATA = "XDESC_DATA"  # names another data folder
 TIMEOUT_S = 30.0  # without any byte
@@ -103,7 +103,7 @@ def install(name: str, *, file: Path | None = None, overwrite: bool = False) -> 
     if file is not None:
         return _take(name, release, Path(file), target)
     if is_torch_file(Path(release.file)):
-        import_torch(release.file)  # what is missing is better said before the download
+        require_torch(release.file)  # what is missing is better said before the download
     with tempfile.TemporaryDirectory(prefix="xdesc-") as folder:
         return _take(name, release, _download(name, release, Path(folder) / release.file), target)
 

@@ -6,17 +6,16 @@ checked against the names and shapes that a network expects.
 
 from __future__ import annotations
 
-import pickle
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import safetensors
 import safetensors.numpy
 
+from xdesc_jax import torch_format
 from xdesc_jax.files import atomic
 
 SHOWN = 5  # names listed in an error
@@ -126,32 +125,22 @@ def is_torch_file(path: Path) -> bool:
     return path.suffix.lower() in TORCH_SUFFIXES
 
 
-def import_torch(path: Path | str) -> Any:
-    """The torch module, to read `path`; raises ValueError that says how to install it."""
-    try:
-        import torch
-    except ModuleNotFoundError as error:
+def require_torch(path: Path | str) -> None:
+    """Raises ValueError where torch, which reads `path`, is not installed."""
+    if not torch_format.installed():
         raise ValueError(
             f"{path}: reading a PyTorch file needs torch, which is not installed; install it with: "
-            "pip install 'xdesc-jax[torch]', or save the file's arrays under the same names as .npz or .safetensors"
-        ) from error
-    return torch
+            f"{torch_format.EXTRA}, or save the file's arrays under the same names as .npz or .safetensors"
+        )
 
 
 def _read_torch(path: Path) -> dict[str, np.ndarray]:
-    torch = import_torch(path)
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        # torch's own text advises to switch the protection off.
-        raise ValueError(f"{path}: holds Python objects besides arrays, which are not loaded") from error
-    except (RuntimeError, OSError, EOFError, ValueError) as error:
-        raise ValueError(f"{path}: not a readable PyTorch file, or cut short ({error})") from error
+    require_torch(path)
+    content = torch_format.read(path)
     content = content.get("state_dict", content) if isinstance(content, dict) else content
-    if not isinstance(content, dict) or not all(hasattr(v, "numpy") for v in content.values()):
+    if not isinstance(content, dict) or not all(isinstance(v, np.ndarray) for v in content.values()):
         raise ValueError(f"{path}: holds no dictionary of arrays, bare or under 'state_dict'")
-    # numpy has no bfloat16, hence float().
-    return {k: (t.float() if t.is_floating_point() else t).detach().numpy() for k, t in content.items()}
+    return content
 
 
 def parse_weights(words: Sequence[str]) -> dict[str, Path]:
