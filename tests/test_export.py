@@ -152,3 +152,28 @@ def test_finished_work_is_skipped_and_another_model_is_kept(run, tmp_path, monke
 def test_a_folder_that_is_no_run_is_refused(tmp_path, capsys):
     assert cli.main(["export", str(tmp_path), str(tmp_path / "model.safetensors")]) == 2
     assert "not a run directory" in capsys.readouterr().err
+
+
+def test_half_precision_halves_the_weights_and_computes_what_the_file_says(run, tmp_path):
+    whole = export.export(run, tmp_path / "whole.safetensors")
+    half = export.export(run, tmp_path / "half.safetensors", dtype="float16")
+    rows = make_rows(7)["grid"]
+    a, b = (Translator.load(path) for path in (whole, half))
+    weights = sum(k.nbytes + v.nbytes for layers in model_file.load(whole).networks.values() for k, v in layers)
+    assert whole.stat().st_size - half.stat().st_size == pytest.approx(weights / 2, rel=0.05)
+    assert b.self_check() < 1e-5
+    changed = np.abs(a.translate(rows, "grid", "plain") - b.translate(rows, "grid", "plain")).max()
+    assert 0 < changed < 0.1
+    assert 0 < model_file.load(half).provenance["rounding"] < 0.1
+    assert a.space_id != b.space_id  # the encoders differ, so their embeddings are not mixed
+
+
+def test_weights_beyond_half_precision_are_refused(run, tmp_path, monkeypatch):
+    model = make_model()[2]
+    first = {**model.networks["encoder/grid"][-1]}
+    first["bias"] = np.full_like(first["bias"], 1e5)
+    networks = {**model.networks, "encoder/grid": [*model.networks["encoder/grid"][:-1], first]}
+    monkeypatch.setattr(checkpoint, "load_model", lambda *_: dataclasses.replace(model, networks=networks))
+    with pytest.raises(ValueError, match=r"encoder/grid: a weight is 100000, beyond the 65504"):
+        export.export(run, tmp_path / "half.safetensors", dtype="float16")
+    assert not (tmp_path / "half.safetensors").exists()

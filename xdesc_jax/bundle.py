@@ -3,7 +3,7 @@
 In: folded networks, descriptor specs and what is known about the training. Out: one file that needs numpy
 and safetensors alone, with JSON in its header and a sample of rows with expected results for a self-check.
 
-Tensors of the file, all float32 (float16 is accepted) but the stored rows of the sample:
+Tensors of the file, all float32 (weights may be float16) but the stored rows of the sample:
     encoder/<name>/<layer>/kernel [in, out], .../bias [out]      descriptor -> embedding
     decoder/<name>/<layer>/...                                   embedding -> descriptor
     pair/<source>/<target>/<layer>/...                           descriptor -> descriptor (pair networks)
@@ -33,6 +33,7 @@ from xdesc_jax.files import atomic
 FORMAT = "xdesc-translator"
 VERSION = 1
 KINDS = ("encoder_decoder", "pair")
+NETWORKS = ("encoder/", "decoder/", "pair/")
 
 Layers = Sequence[tuple[np.ndarray, np.ndarray]]  # (kernel [in, out], bias [out]) in order, ReLU between
 
@@ -151,9 +152,11 @@ class Bundle:
             if name not in possible:
                 raise ValueError(f"ratio of {name!r}, expected one of {', '.join(sorted(possible))}")
 
-    def save(self, path: Path | str) -> Path:
-        """Writes the model file, whole or not at all."""
-        return _write(path, self._tensors(), self._header())
+    def save(self, path: Path | str, dtype: str = "float32") -> Path:
+        """Writes the model file, whole or not at all, with its weights as float32 or float16."""
+        tensors = self._tensors()
+        weights = {name: np.asarray(x, dtype) for name, x in tensors.items() if name.startswith(NETWORKS)}
+        return _write(path, tensors | weights, self._header())
 
     def _header(self) -> dict[str, str]:
         # safetensors takes strings alone; each value but the first two is JSON.

@@ -34,6 +34,7 @@ def export(
     *,
     which: Literal["best", "latest"] = "best",
     format: Literal["safetensors", "pth"] = "safetensors",
+    dtype: Literal["float32", "float16"] = "float32",
     overwrite: bool = False,
 ) -> Path:
     """Run directory -> model file, or a checkpoint for the paper's PyTorch code.
@@ -46,6 +47,7 @@ def export(
             from which their code builds the networks.
         which: the checkpoint of the best validation figures, or the latest.
         format: `safetensors` for this package, `pth` for PyTorch (needs torch).
+        dtype: of the weights in a .safetensors file; float16 halves it, and is computed with in float32.
         overwrite: replace another model.
 
     Returns:
@@ -69,7 +71,10 @@ def export(
         from xdesc_jax.train.checkpoint import load_model
 
         model = load_model(run, which)
-        bundle = to_bundle(model, {"checkpoint": which, "xdesc_jax": __version__})
+        provenance: dict[str, Any] = {"checkpoint": which, "xdesc_jax": __version__}
+        if dtype == "float16" and format == "safetensors":
+            model, provenance["rounding"] = rounded(model)
+        bundle = to_bundle(model, provenance)
         networks = model.networks
     if format == "pth":
         return _export_pth(run, out, bundle, networks, overwrite)
@@ -78,7 +83,7 @@ def export(
         console.out.print(f"{out} is up to date", markup=False)
         return out
     deviation = Translator(bundle, str(run)).self_check()
-    bundle.save(out)
+    bundle.save(out, dtype)
     figures = _figures(bundle, deviation, out)
     write_json(
         out.with_name(out.name + ".json"),
@@ -141,6 +146,30 @@ def to_bundle(model: TrainedModel, provenance: Mapping[str, Any] | None = None) 
         config=model.config,
         provenance={**model.provenance, **(provenance or {})},
     )
+
+
+def rounded(model: TrainedModel) -> tuple[TrainedModel, float]:
+    """The model with its folded weights rounded to float16, and the largest change that makes to the sample's rows.
+
+    Raises:
+        ValueError: a weight is beyond float16's range.
+    """
+    networks: dict[str, list[dict[str, np.ndarray]]] = {}
+    for name, layers in model.networks.items():
+        networks[name] = []
+        for arrays in fold(layers):
+            with np.errstate(over="ignore"):
+                kernel, bias = (a.astype(np.float16).astype(np.float32) for a in arrays)
+            if not (np.isfinite(kernel).all() and np.isfinite(bias).all()):
+                largest = max(float(np.abs(a).max()) for a in arrays)
+                raise ValueError(f"{name}: a weight is {largest:g}, beyond the 65504 of float16; export as float32")
+            networks[name].append({"kernel": kernel, "bias": bias})
+    half = dataclasses.replace(model, networks=networks)
+    samples = {name: rows[:SAMPLE_ROWS] for name, rows in model.samples.items()}
+    before, after = reference(model, samples), reference(half, samples)
+    changes = [np.abs(before.embeddings[n] - after.embeddings[n]).max() for n in before.embeddings]
+    changes += [np.abs(before.translations[n] - after.translations[n]).max() for n in before.translations]
+    return half, float(max(changes, default=0.0))
 
 
 def reference(model: TrainedModel, samples: Mapping[str, np.ndarray]) -> ParitySample:
