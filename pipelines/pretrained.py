@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import tyro
-from xdesc_jax.evaluate.calibrate import calibrate
 
 from configs import pretrained_colmap, pretrained_opencv
 from xdesc_jax import console
 from xdesc_jax.config import OptimizerConfig, TrainConfig
 from xdesc_jax.data.records import records
+from xdesc_jax.evaluate.calibrate import calibrate
 from xdesc_jax.evaluate.command import homography
 from xdesc_jax.evaluate.homography import Result
 from xdesc_jax.export import export
@@ -97,17 +97,19 @@ def card(kind: str, model: Path, config: TrainConfig, data: Path, results: list[
             source, target = result.comparison.source, result.comparison.target
             figures[group][f"{source}{sign}{target}" if sign else source] = round(result.mean.ap, 4)
     found = read_json(data / "records.json")
+    rows = {split: sum(shards) for split, shards in found["shards"].items()}
+    steps = {name: read_json(model.parent / name / "validation.json")[-1]["step"] for name in ("linear", "quadratic")}
     return {
         "name": kind,
         "kind": "translator",
         "descriptors": list(translator.names),
         "keypoints": kind,
         "space_id": translator.space_id,
-        "data": {"photos": len(found["photos"]), "hash": found["config_hash"]},
-        "rows": {split: sum(rows) for split, rows in found["shards"].items()},
-        "steps": {
-            name: read_json(model.parent / name / "validation.json")[-1]["step"] for name in ("linear", "quadratic")
-        },
+        "data": f"{len(found['photos'])} photos, {rows['train']} rows to train on, {rows['validation']} to validate",
+        "records_hash": found["config_hash"],
+        "rows": rows["train"],
+        "steps": sum(steps.values()),
+        "steps_by_training": steps,
         "hardware": f"{platform.machine()}, {platform.system()}",
         "date": datetime.date.today().isoformat(),
         "config_hash": config.hash,

@@ -41,8 +41,8 @@ def test_weights_are_the_runs_in_float16(exported, descriptor_run):
 def test_the_card_tells_how_the_weights_came_about(exported):
     card = json.loads(exported.with_suffix(".json").read_text())
     assert card["name"] == "hardnet-xdesc" and card["file"]["bytes"] == exported.stat().st_size
-    assert card["steps"] == 8 and card["pairs_seen"] == card["pairs_seen_in_all"] == 64
-    assert card["data"]["one"]["weight"] == 0.75 and card["data"]["two"]["rows_a_batch"] == 2
+    assert card["steps"] == 8 and card["pairs_of_this_run"] == card["pairs"] == 64
+    assert card["records"]["one"]["weight"] == 0.75 and card["records"]["two"]["rows_a_batch"] == 2
     assert card["validation"]["step"] == 8 and "rank1" in card["validation_at_start"]
     assert card["command"].startswith("xdesc train-descriptor --data one=0.75 --data two=0.25 --workdir RUN --epochs 2")
 

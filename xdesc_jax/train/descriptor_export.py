@@ -167,20 +167,26 @@ def card(run: Path, trained: TrainedDescriptor, which: str) -> dict[str, Any]:
     figures = [entry for entry in history if entry["step"] == step]
     before = settings.get("started_from")
     pairs = step * config.batch_size
+    name = config.network + SUFFIX
+    told = ", ".join(f"{n} ({settings['rows'][n]['train']} pairs to train on)" for n in settings["data"])
     return {
-        "data": {
+        "kind": "weights",
+        "descriptors": [name],
+        "keypoints": "opencv",  # the detector of `xdesc pairs`; places have COLMAP's
+        "data": told,
+        "records": {
             name: {"rows": settings["rows"][name], "records_hash": data["hash"]}
             | {"weight": data["weight"], "rows_a_batch": data["share"]}
             for name, data in settings["data"].items()
         },
-        "pairs_seen": pairs,
-        "pairs_seen_in_all": pairs + ((before or {}).get("pairs_seen_in_all") or 0),
+        "pairs": pairs + ((before or {}).get("pairs") or 0),
+        "pairs_of_this_run": pairs,
         "started_from": before,
         "steps": step,
         "batch_size": config.batch_size,
         "checkpoint": which,
         "date": datetime.date.today().isoformat(),
-        "device": settings.get("device"),
+        "hardware": settings.get("device") or "not recorded",
         "config": dataclasses.asdict(config),
         "config_hash": config.hash,
         "run_hash": settings["hash"],
@@ -188,6 +194,7 @@ def card(run: Path, trained: TrainedDescriptor, which: str) -> dict[str, Any]:
         "validation_at_start": read_json(run / "start.json") if (run / "start.json").exists() else None,
         "versions": {"xdesc-jax": __version__} | settings["versions"],
         "command": training_command(config, settings),
+        "figures": {},
     }
 
 

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import jax
 import tyro
 
-from xdesc_jax import console
+from xdesc_jax import console, pretrained
 from xdesc_jax.config import differences, load_config
 from xdesc_jax.data.mixture import Mixture, Part, parse_parts, validation_rows
 from xdesc_jax.features import l2net
@@ -59,6 +59,7 @@ def train_descriptor(
     device = f"{len(devices)} x {devices[0].device_kind}"
     device += f" ({os.cpu_count()} cores)" if devices[0].platform == "cpu" else ""
     # What cannot be carried out must fail here, before anything is written.
+    init = pretrained.resolve(init, "weights") if init else None
     given = l2net.load_either(init) if init else None
     training = Mixture(parts, config.batch_size, config.seed, config.resident, config.rows_per_epoch)
     held_out = {name: validation_rows(p, config.validation_rows) for name, p in _names(parts).items()}
@@ -174,7 +175,7 @@ def started_from(init: Path) -> dict[str, Any]:
     """Which weights a run starts from: their hash, and what their card says of them where it lies beside them."""
     beside = init.with_suffix(".json")
     card = read_json(beside) if beside.exists() else {}
-    told = {key: card.get(key) for key in ("name", "run_hash", "pairs_seen_in_all")}
+    told = {key: card.get(key) for key in ("name", "run_hash", "pairs")}
     return {"hash": content_hash(init), **told}
 
 
@@ -220,7 +221,7 @@ def command(prog: str, arguments: list[str]) -> None:
                 (without weights: by their rows).
             workdir: the run directory.
             config: file with get_config(); gives the defaults below.
-            init: weight file to start from (.safetensors, .npz, .pth), of either network.
+            init: weight file to start from (.safetensors, .npz, .pth), of either network, or the name of shipped ones.
             overwrite: discard what is in the run directory.
             settings: fields of the configuration.
         """
