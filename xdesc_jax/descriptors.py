@@ -319,10 +319,15 @@ register(_sift("sift-kornia05"), _F + "sift:describe_kornia05")
 register(_sift("colmap-sift", storage_dtype="uint8", storage_scale=512.0), source="detector")
 register(_sift("opencv-sift", storage_scale=512.0), _F + "opencv:describe_sift", source="photo")
 _CV = _F + "opencv_descriptors:describe_"
-register(binary_spec("orb", 256), _CV + "orb", source="photo")
-for _name in ("beblid", "teblid"):
-    for _bits in (256, 512):
-        register(binary_spec(f"{_name}-{_bits}", _bits), f"{_CV}{_name}_{_bits}", source="photo")
+for _name, _bits in {
+    "orb": 256, "brisk": 512, "freak": 512, "latch": 256, "beblid-256": 256, "beblid-512": 512, "teblid-256": 256,
+    "teblid-512": 512, "boostdesc-binboost-64": 64, "boostdesc-binboost-128": 128, "boostdesc-binboost-256": 256,
+}.items():  # fmt: skip
+    register(binary_spec(_name, _bits), _CV + _name.replace("-", "_"), source="photo")
+register(DescriptorSpec("daisy", 200, hidden=(1024, 1024), output="relu"), _CV + "daisy", source="photo")
+for _name, _width in {"vgg": 120, "boostdesc-lbgm": 64}.items():
+    _spec = DescriptorSpec(_name, _width, normalized=False, hidden=(1024, 1024))
+    register(_spec, _CV + _name.replace("-", "_"), source="photo")
 for _name in ("hardnet", "hardnet-xdesc"):
     register(DescriptorSpec(_name, 128), _F + "l2net:describe_hardnet", load=_F + "l2net:load_hardnet")
 for _name in ("sosnet", "sosnet-xdesc"):
