@@ -11,9 +11,9 @@ from xdesc_jax.config import LossConfig, ModelConfig, OptimizerConfig, TrainConf
 def get_config() -> TrainConfig:
     return TrainConfig(
         descriptors=("brief", "sift", "colmap-sift", "orb", "teblid-512", "hardnet-xdesc", "sosnet-xdesc"),
-        epochs=5,
+        epochs=4,
         resident=True,
-        model=ModelConfig(hidden_handcrafted=(512, 512)),
-        loss=LossConfig(variant="linear"),
+        model=ModelConfig(hidden_handcrafted=(512, 512), hidden_learned=(512, 512)),
+        loss=LossConfig(variant="linear", alpha=0.5, beta=0.5),
         optimizer=OptimizerConfig(learning_rate=1e-3, schedule="cosine", warmup_steps=100),
     )

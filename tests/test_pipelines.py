@@ -1,0 +1,64 @@
+"""The pipelines that make what ships, at a size of seconds."""
+
+from __future__ import annotations
+
+import types
+
+import numpy as np
+import pytest
+import safetensors
+
+cv2 = pytest.importorskip("cv2", reason="needs the features extra")
+
+from pipelines import pretrained as pipeline  # noqa: E402
+from xdesc_jax import pretrained  # noqa: E402
+from xdesc_jax.config import LossConfig, ModelConfig, TrainConfig  # noqa: E402
+from xdesc_jax.data.scenes import scenes  # noqa: E402
+from xdesc_jax.infer import Translator  # noqa: E402
+
+CONFIG = TrainConfig(
+    descriptors=("brief", "opencv-sift"),
+    epochs=1,
+    batch_size=32,
+    resident=True,
+    model=ModelConfig(embedding_width=16, hidden_handcrafted=(24,)),
+    loss=LossConfig(variant="linear", beta=0.5),
+)
+
+
+def blobs(seed):
+    rng = np.random.default_rng(seed)
+    smooth = cv2.GaussianBlur(rng.normal(size=(180, 240)), (0, 0), 2.5)
+    return cv2.normalize(smooth, None, 0, 255, cv2.NORM_MINMAX).astype(np.uint8)
+
+
+def test_a_translator_comes_out_calibrated_in_half_precision_and_with_a_card(tmp_path, monkeypatch):
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for i in range(4):
+        cv2.imwrite(str(photos / f"{i}.png"), blobs(i))
+    known = scenes(tmp_path / "scenes", photos=photos, views=1, limit=1, validation_share=None)
+    monkeypatch.setitem(pipeline.CONFIGS, "opencv", types.SimpleNamespace(get_config=lambda: CONFIG))
+    model = pipeline.pretrained(
+        "opencv", photos=photos, scenes=known, calibration=known, out=tmp_path / "out", processes=1
+    )
+    translator = Translator.load(model)
+    assert translator.names == ["brief", "opencv-sift"]
+    assert model.with_name("opencv.safetensors.ratios.json").exists()
+    with safetensors.safe_open(model, "np") as file:
+        assert file.get_tensor("encoder/brief/0/kernel").dtype == np.float16
+    monkeypatch.setattr(pretrained, "FOLDER", tmp_path / "shipped")
+    (tmp_path / "shipped").mkdir()
+    for file in (model, model.with_suffix(".json")):
+        (tmp_path / "shipped" / file.name).write_bytes(file.read_bytes())
+    card = pretrained.card("opencv")
+    assert card["rows"] > 0 and card["steps"] == sum(card["steps_by_training"].values())
+    figures = card["figures"]["homography"]
+    assert set(figures["native"]) == {"brief", "opencv-sift"} and set(figures["joint"]) >= {"brief|opencv-sift"}
+    assert set(figures["translation"]) == {"brief->opencv-sift", "opencv-sift->brief"}
+
+
+def test_the_finish_uses_all_pairs_and_keeps_the_networks():
+    config = pipeline.finish(CONFIG)
+    assert config.loss.variant == "quadratic" and config.loss.beta == CONFIG.loss.beta
+    assert config.model == CONFIG.model and config.descriptors == CONFIG.descriptors
