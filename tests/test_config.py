@@ -8,14 +8,17 @@ from pathlib import Path
 import pytest
 
 from xdesc_jax.config import LossConfig, ModelConfig, TrainConfig, differences, from_dict, load_config
+from xdesc_jax.train.descriptor_config import DescriptorConfig
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.py"))
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
 def test_shipped_configurations_load_and_say_how_to_run(path):
-    assert isinstance(load_config(path), TrainConfig)
-    assert f"--config configs/{path.name}" in path.read_text()
+    text = path.read_text()
+    kind = DescriptorConfig if "xdesc train-descriptor" in text else TrainConfig
+    assert isinstance(load_config(path, kind), kind)
+    assert f"--config configs/{path.name}" in text
 
 
 def test_the_paper_configuration_is_the_papers():

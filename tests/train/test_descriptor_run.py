@@ -77,7 +77,7 @@ descriptor_run.train_descriptor(from_dict({dataclasses.asdict(descriptor_config)
 def test_other_settings_are_refused_with_the_difference(descriptor_run, pair_parts, descriptor_config, tmp_path):
     run = Path(shutil.copytree(descriptor_run, tmp_path / "run"))
     changed = dataclasses.replace(descriptor_config, dropout=0.2)
-    with pytest.raises(ValueError, match=r"config.dropout: 0.1 -> 0.2; pass --overwrite"):
+    with pytest.raises(ValueError, match=r"config.dropout: 0.1 -> 0.2\); pass --overwrite"):
         train_descriptor(changed, pair_parts, run)
     parts = [Part(pair_parts[0].path, 0.5), Part(pair_parts[1].path, 0.5)]
     with pytest.raises(ValueError, match=r"data.one.share: 6 -> 4; data.one.weight: 0.75 -> 0.5"):
