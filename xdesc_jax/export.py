@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from xdesc_jax import __version__, console
-from xdesc_jax.bundle import Bundle, Layers, ParitySample, load
+from xdesc_jax.bundle import Bundle, Layers, ParitySample, inherit_space, load
 from xdesc_jax.descriptors import DescriptorSpec, from_stored
 from xdesc_jax.files import already_done, config_hash, write_json
 from xdesc_jax.infer import PARITY_TOLERANCE, Translator
@@ -78,7 +78,7 @@ def to_bundle(model: TrainedModel, provenance: Mapping[str, Any] | None = None) 
         model: trained networks, statistics and sample rows.
         provenance: what to add to the model's own.
     """
-    return Bundle(
+    bundle = Bundle(
         kind=model.kind,
         specs=model.specs,
         embedding_width=model.embedding_width,
@@ -88,6 +88,7 @@ def to_bundle(model: TrainedModel, provenance: Mapping[str, Any] | None = None) 
         config=model.config,
         provenance={**model.provenance, **(provenance or {})},
     )
+    return inherit_space(bundle, model.base) if model.base else bundle
 
 
 def fold(layers: Sequence[Mapping[str, np.ndarray]]) -> Layers:
@@ -117,7 +118,7 @@ def reference(model: TrainedModel, samples: Mapping[str, np.ndarray]) -> ParityS
     translations: dict[tuple[str, str], np.ndarray] = {}
     for network, layers in model.networks.items():
         role, source, *_ = network.split("/")
-        if role == "encoder":
+        if role == "encoder" and source in rows:
             embeddings[source] = np.asarray(unit(forward(layers, jnp.asarray(rows[source]))))
     for network, layers in model.networks.items():
         role, *names = network.split("/")
