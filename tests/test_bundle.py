@@ -10,7 +10,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from xdesc_jax.bundle import Bundle, ParitySample, load, save_ratios, space_id
+from xdesc_jax.bundle import Bundle, ParitySample, inherit_space, load, save_ratios, space_id
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, get_spec
 from xdesc_jax.deviation import RowStatistics
 
@@ -86,6 +86,35 @@ def test_a_saved_bundle_loads_equal(bundle, tmp_path):
         for key in expected:
             np.testing.assert_array_equal(values[key], expected[key])
             assert values[key].dtype == expected[key].dtype
+
+
+def with_plain(bundle):
+    """The bundle with one descriptor more."""
+    rng = np.random.default_rng(1)
+    specs = bundle.specs | {"plain": DescriptorSpec("plain", 4)}
+    networks = bundle.networks | {"encoder/plain": layers(rng, 4, 5), "decoder/plain": layers(rng, 5, 4)}
+    return Bundle("encoder_decoder", specs, 5, networks)
+
+
+def test_a_model_that_holds_another_unchanged_may_bear_its_space(bundle, tmp_path):
+    extended = with_plain(bundle)
+    assert extended.space_id != bundle.space_id
+    named = inherit_space(extended, bundle)
+    assert named.space_id == bundle.space_id and named.embedding_spec == bundle.embedding_spec
+    found = load(named.save(tmp_path / "model.safetensors"))
+    assert inherit_space(found, named).space_id == bundle.space_id
+
+
+@pytest.mark.parametrize("network", ["encoder/bits", "decoder/hardnet"])
+def test_a_model_that_changes_a_member_may_not_bear_its_space(bundle, network):
+    extended = with_plain(bundle)
+    (kernel, bias), *rest = extended.networks[network]
+    changed = {network: [(kernel, np.nextafter(bias, np.float32(9))), *rest]}
+    with pytest.raises(ValueError, match=f"network '{network}' differs from that of space {bundle.space_id}"):
+        inherit_space(dataclasses.replace(extended, networks=extended.networks | changed), bundle)
+    specs = extended.specs | {"bits": binary_spec("bits", 21, hidden=(3,))}
+    with pytest.raises(ValueError, match="'bits' is DescriptorSpec.* expected as in space"):
+        inherit_space(dataclasses.replace(extended, specs=specs), bundle)
 
 
 def test_the_space_id_is_the_encoders_alone(bundle):

@@ -257,6 +257,26 @@ def space_id(networks: Mapping[str, Layers]) -> str:
     return digest.hexdigest()[:12]
 
 
+def inherit_space(bundle: Bundle, base: Bundle) -> Bundle:
+    """The bundle under the name of the joint space of `base`, which it extends by other descriptors.
+
+    Embeddings of the two match each other because their common members compute the same numbers: what `base`
+    holds must be here unchanged. This is the one way to a space id that is not derived from the encoders.
+
+    Raises:
+        ValueError: a spec or network of `base` is missing or differs.
+    """
+    for name, spec in base.specs.items():
+        if bundle.specs.get(name) != spec:
+            raise ValueError(f"{name!r} is {bundle.specs.get(name)}, expected as in space {base.space_id}: {spec}")
+    for name, layers in base.networks.items():
+        expected = [array for layer in layers for array in layer]
+        found = [array for layer in bundle.networks.get(name, []) for array in layer]
+        if len(found) != len(expected) or not all(map(np.array_equal, found, expected)):
+            raise ValueError(f"network {name!r} differs from that of space {base.space_id}")
+    return dataclasses.replace(bundle, space_id=base.space_id)
+
+
 def _check_format(header: Mapping[str, str]) -> None:
     if header.get("format") != FORMAT:
         raise ValueError(f"format is {header.get('format')!r}, expected {FORMAT!r}")

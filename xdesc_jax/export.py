@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from xdesc_jax import __version__, console, pytorch_translator, torch_format
-from xdesc_jax.bundle import Bundle, Layers, ParitySample, load
+from xdesc_jax.bundle import Bundle, Layers, ParitySample, inherit_space, load
 from xdesc_jax.descriptors import DescriptorSpec, from_stored
 from xdesc_jax.files import already_done, config_hash, content_hash, read_json, write_json
 from xdesc_jax.folding import fold
@@ -136,7 +136,7 @@ def to_bundle(model: TrainedModel, provenance: Mapping[str, Any] | None = None) 
         model: trained networks, statistics and sample rows.
         provenance: what to add to the model's own.
     """
-    return Bundle(
+    bundle = Bundle(
         kind=model.kind,
         specs=model.specs,
         embedding_width=model.embedding_width,
@@ -146,6 +146,7 @@ def to_bundle(model: TrainedModel, provenance: Mapping[str, Any] | None = None) 
         config=model.config,
         provenance={**model.provenance, **(provenance or {})},
     )
+    return inherit_space(bundle, model.base) if model.base else bundle
 
 
 def rounded(model: TrainedModel) -> tuple[TrainedModel, float]:
@@ -183,7 +184,7 @@ def reference(model: TrainedModel, samples: Mapping[str, np.ndarray]) -> ParityS
     translations: dict[tuple[str, str], np.ndarray] = {}
     for network, layers in model.networks.items():
         role, source, *_ = network.split("/")
-        if role == "encoder":
+        if role == "encoder" and source in rows:
             embeddings[source] = np.asarray(unit(forward(layers, jnp.asarray(rows[source]))))
     for network, layers in model.networks.items():
         role, *names = network.split("/")

@@ -136,13 +136,14 @@ class MLP(nn.Module):
 
 
 class Networks(NamedTuple):
-    """What a model consists of; `modules` are keyed 'encoder/<name>', 'decoder/<name>' or 'pair/<s>/<t>'."""
+    """What a model consists of; networks are keyed 'encoder/<name>', 'decoder/<name>' or 'pair/<s>/<t>'."""
 
     kind: str
     names: tuple[str, ...]
     specs: dict[str, DescriptorSpec]
-    modules: dict[str, MLP]
+    modules: dict[str, MLP]  # those with variables
     input_widths: dict[str, int]
+    frozen: Mapping[str, Sequence[Mapping[str, Any]]] = {}  # the others, as layers; see `forward`
 
 
 def build_networks(specs: Mapping[str, DescriptorSpec], config: ModelConfig, axis_name: str | None = None) -> Networks:
@@ -170,6 +171,13 @@ def build_networks(specs: Mapping[str, DescriptorSpec], config: ModelConfig, axi
                     modules[f"pair/{source}/{target}"] = mlp((width, width), specs[target].width)
                     inputs[f"pair/{source}/{target}"] = specs[source].width
     return Networks(config.kind, tuple(specs), dict(specs), modules, inputs)
+
+
+def freeze(networks: Networks, frozen: Mapping[str, Sequence[Mapping[str, Any]]]) -> Networks:
+    """The same model with these networks fixed, as layers for `forward`; the others keep their variables."""
+    modules = {name: module for name, module in networks.modules.items() if name not in frozen}
+    held = {name: layers for name, layers in frozen.items() if name in networks.modules}
+    return networks._replace(modules=modules, frozen=held)
 
 
 def hidden_widths(spec: DescriptorSpec, config: ModelConfig) -> tuple[int, ...]:
@@ -211,6 +219,8 @@ def init_variables(networks: Networks, key: jax.Array) -> Variables:
 
 def apply(networks: Networks, variables: Variables, name: str, x: jax.Array) -> jax.Array:
     """One network with its running statistics: [B, N] -> raw [B, M]."""
+    if name in networks.frozen:
+        return forward(networks.frozen[name], x)
     own = {kind: variables[kind][name] for kind in ("params", "batch_stats")}
     return jnp.asarray(networks.modules[name].apply(own, x))
 

@@ -17,6 +17,7 @@ from xdesc_jax.train.step import (
     canonical_rows,
     create_state,
     learning_rate_factor,
+    pairs_of,
     read_inputs,
     train_step,
 )
@@ -42,9 +43,17 @@ def make_batch(size=24, padding=0, seed=0):
     return rows | {"mask": np.arange(size) < size - padding}
 
 
+def random_layers(rng, *widths):
+    shapes = zip(widths, widths[1:], strict=False)
+    return [{"kernel": rng.normal(size=s).astype(np.float32), "bias": np.ones(s[1], np.float32)} for s in shapes]
+
+
 def make_step(axis_name, **settings):
     config = ModelConfig(embedding_width=6, kind=settings.pop("kind", "encoder_decoder"))
     networks = models.build_networks(SPECS, config, axis_name)
+    if settings.pop("frozen", False):
+        rng, shapes = np.random.default_rng(5), {"encoder/plain": (5, 7, 6), "decoder/plain": (6, 7, 5)}
+        networks = models.freeze(networks, {n: random_layers(rng, *widths) for n, widths in shapes.items()})
     settings = {"variant": "quadratic", "distance": "euclidean"} | settings
     step = partial(train_step, networks=networks, inputs_of=lambda b, key: read_inputs(b, SPECS, SCALES), **settings)
     return networks, step
@@ -90,6 +99,7 @@ CASES = [
     ({"variant": "quadratic", "target_matching": True}, 7),
     ({"variant": "linear", "target_matching": True, "distance": "squared"}, 7),
     ({"kind": "pair", "target_matching": True}, 7),
+    ({"variant": "quadratic", "target_matching": True, "frozen": True}, 7),
 ]
 
 
@@ -190,6 +200,19 @@ def test_the_step_learns():
         state, metrics = step(state, make_batch(), jax.random.key(1), HYPER)
         history.append(float(metrics["loss"].total))
     assert history[-1] < 0.6 * history[0]
+
+
+def test_pairs_of_frozen_descriptors_are_left_out():
+    networks, _ = make_step(None, frozen=True)
+    frozen = models.freeze(networks, networks.frozen | dict.fromkeys(("encoder/unit", "decoder/unit"), ()))
+    chosen, pairs = pairs_of(frozen, "quadratic", jax.random.key(0))
+    found = {name: np.arange(3)[of].tolist() for name, of in chosen.items()}
+    assert found == {"bits": [0, 1, 2], "plain": [0], "unit": [0]}
+    assert pairs.tolist() == [[0, 0], [0, 1], [0, 2]]
+    chosen, pairs = pairs_of(frozen, "autoencoder", jax.random.key(0))
+    assert chosen == {"bits": slice(0, 1)} and pairs.tolist() == [[0, 0], [0, 1], [0, 2]]
+    with pytest.raises(ValueError, match="'linear', expected"):
+        pairs_of(frozen, "linear", jax.random.key(0))
 
 
 def test_linear_permutation_changes_with_the_step_and_not_with_the_call():

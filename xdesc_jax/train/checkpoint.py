@@ -20,11 +20,13 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers
 
 from xdesc_jax import models
+from xdesc_jax.bundle import Bundle
 from xdesc_jax.config import TrainConfig, from_dict
 from xdesc_jax.console import warn
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.deviation import RowStatistics
 from xdesc_jax.files import read_json
+from xdesc_jax.train.frozen import extend, freeze_members, load_frozen
 from xdesc_jax.train.inputs import Statistics
 from xdesc_jax.train.step import TrainState, create_state
 
@@ -238,6 +240,7 @@ class TrainedModel:
         samples: up to 64 aligned training rows of each descriptor in stored form.
         config: the resolved configuration.
         provenance: data, steps, figures, versions.
+        base: the model whose frozen networks are among these, and whose joint space it is; None where all are new.
     """
 
     kind: str
@@ -248,6 +251,7 @@ class TrainedModel:
     samples: dict[str, np.ndarray]
     config: dict[str, Any]
     provenance: dict[str, Any]
+    base: Bundle | None = None
 
 
 def load_model(run: Path | str, which: str = "best") -> TrainedModel:
@@ -269,13 +273,16 @@ def load_model(run: Path | str, which: str = "best") -> TrainedModel:
     except (AttributeError, TypeError, ValueError) as error:  # the dataclasses name the key
         raise ValueError(f"{run / 'config.json'}: not a configuration of this version ({error})") from error
     networks = models.build_networks(specs, config.model)
+    base = load_frozen(run, settings)
+    if base is not None:
+        networks = freeze_members(networks, base, {})
     checkpoints = Checkpoints(run, settings["hash"], read_only=True)
     found = checkpoints.restore(jax.eval_shape(partial(create_state, networks), jax.random.key(0)), which)
     if found is None:
         raise ValueError(f"{run}: has no checkpoint yet")
     state, position = found
     statistics = Statistics.load(run / "statistics.npz")
-    return TrainedModel(
+    model = TrainedModel(
         kind=config.model.kind,
         specs=specs,
         embedding_width=config.model.embedding_width if config.model.kind == "encoder_decoder" else 0,
@@ -285,6 +292,7 @@ def load_model(run: Path | str, which: str = "best") -> TrainedModel:
         config=dataclasses.asdict(config),
         provenance=_provenance(run, settings, config, position),
     )
+    return extend(model, base) if base is not None else model
 
 
 def _provenance(run: Path, settings: dict[str, Any], config: TrainConfig, position: Position) -> dict[str, Any]:

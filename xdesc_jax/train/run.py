@@ -11,7 +11,7 @@ import importlib.metadata
 import shutil
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +28,7 @@ from xdesc_jax.files import config_hash, content_hash, read_json, write_json
 from xdesc_jax.models import Networks, build_networks
 from xdesc_jax.train import inputs, parallel
 from xdesc_jax.train.checkpoint import Checkpoints, Position
+from xdesc_jax.train.frozen import freeze_members, keep_frozen, with_added
 from xdesc_jax.train.inputs import Statistics
 from xdesc_jax.train.loop import Batches, fit
 from xdesc_jax.train.step import Hyper, TrainState, create_state, learning_rate_factor, train_step
@@ -37,7 +38,16 @@ from xdesc_jax.train.warmstart import check_fit, start_from_bundle
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
 
-def train(config: TrainConfig, data: Path, workdir: Path, *, init: Path | None = None, overwrite: bool = False) -> Path:
+def train(
+    config: TrainConfig,
+    data: Path,
+    workdir: Path,
+    *,
+    init: Path | None = None,
+    freeze: Literal["all", "none"] = "none",
+    add: tuple[str, ...] = (),
+    overwrite: bool = False,
+) -> Path:
     """Trains a translator, or goes on with a run that was stopped.
 
     Args:
@@ -45,6 +55,8 @@ def train(config: TrainConfig, data: Path, workdir: Path, *, init: Path | None =
         data: records folder (for TFDS its version directory).
         workdir: the run directory.
         init: model file to start from, or the name of one that ships with the package.
+        freeze: 'all' leaves the model's members as they are, bit for bit, and so the name of its joint space.
+        add: descriptors of the records to add to the model.
         overwrite: discard what is in `workdir`.
 
     Returns:
@@ -56,14 +68,15 @@ def train(config: TrainConfig, data: Path, workdir: Path, *, init: Path | None =
     """
     data, run = Path(data), Path(workdir)
     info = RecordInfo.load(data)
+    init = pretrained.resolve(init) if init else None
+    bundle = load_bundle(init) if init else None
+    config = with_added(config, None if config.inputs == "patches" else tuple(info.specs), bundle, freeze, add)
     specs = inputs.choose_specs(info, config)
     if jax.process_count() > 1:
         raise ValueError(f"training runs in one process, found {jax.process_count()}")
     devices = jax.local_devices()
     if config.batch_size % len(devices):
         raise ValueError(f"batch_size {config.batch_size} does not divide over {len(devices)} devices")
-    init = pretrained.resolve(init) if init else None
-    bundle = load_bundle(init) if init else None
     # What cannot be carried out must fail here, before anything is written.
     training = inputs.open_split(data, TRAIN, config, specs, config.batch_size)
     validation = inputs.open_split(data, VALIDATION, config, specs, min(config.batch_size, 1024))
@@ -75,7 +88,11 @@ def train(config: TrainConfig, data: Path, workdir: Path, *, init: Path | None =
         raise FileExistsError(f"{run}: is not empty and holds no run; choose another folder")
     if overwrite and run.exists():
         shutil.rmtree(run)
-    run_hash = _prepare(run, config, info, specs, init)
+    frozen = bundle if freeze == "all" else None
+    run_hash = _prepare(run, config, info, specs, init, {"freeze": freeze, "add": add} if add else {})
+    if frozen is not None:
+        assert init is not None
+        keep_frozen(run, init)
     statistics = _statistics(run, training, specs, config)
     rows = _validation_rows(validation, config, specs, statistics)
     console.settings(
@@ -87,13 +104,16 @@ def train(config: TrainConfig, data: Path, workdir: Path, *, init: Path | None =
             "devices": f"{len(devices)} x {devices[0].device_kind}",
         },
     )
+    networks = build_networks(specs, config.model, parallel.AXIS)
+    if frozen is not None:
+        plain, networks = (freeze_members(n, frozen, statistics.scale) for n in (plain, networks))
     checkpoints = Checkpoints(run, run_hash)
-    state, start = _begin(checkpoints, plain, config, bundle, rows, statistics)
+    state, start = _begin(checkpoints, plain, config, None if frozen else bundle, rows, statistics)
     state = parallel.replicate(state, devices)
     total = config.epochs * training.batches_per_epoch
     step = partial(
         train_step,
-        networks=build_networks(specs, config.model, parallel.AXIS),
+        networks=networks,
         inputs_of=inputs.inputs_function(config, specs, statistics.scale, augment=True),
         variant=config.loss.variant,
         distance=config.loss.distance,
@@ -124,7 +144,14 @@ def _hyper(config: TrainConfig) -> Hyper:
     return Hyper(config.optimizer.learning_rate, loss.alpha, loss.margin, loss.beta, loss.target_margin)
 
 
-def _prepare(run: Path, config: TrainConfig, info: RecordInfo, specs: dict[str, Any], init: Path | None) -> str:
+def _prepare(
+    run: Path,
+    config: TrainConfig,
+    info: RecordInfo,
+    specs: dict[str, Any],
+    init: Path | None,
+    addition: dict[str, Any],
+) -> str:
     """Writes the run's settings, or compares them with what is there; returns their hash."""
     settings: dict[str, Any] = {
         "config": dataclasses.asdict(config),
@@ -137,6 +164,7 @@ def _prepare(run: Path, config: TrainConfig, info: RecordInfo, specs: dict[str, 
         "specs": {name: spec.to_dict() for name, spec in specs.items()},
         "init": content_hash(init) if init else None,
         "weights": {name: content_hash(file) for name, file in inputs.weight_files(config, specs).items()},
+        **addition,
     }
     decisive = {"config": settings["config"], "data": info.config_hash, **_inputs(settings)}
     settings |= {"hash": config_hash(decisive)}
@@ -154,7 +182,8 @@ def _prepare(run: Path, config: TrainConfig, info: RecordInfo, specs: dict[str, 
 
 
 def _inputs(settings: dict[str, Any]) -> dict[str, Any]:
-    return {key: settings.get(key) for key in ("init", "specs", "weights")}
+    extra = {key: settings[key] for key in ("freeze", "add") if key in settings}
+    return {key: settings.get(key) for key in ("init", "specs", "weights")} | extra
 
 
 def _statistics(run: Path, training: Any, specs: dict[str, Any], config: TrainConfig) -> Statistics:
@@ -221,6 +250,8 @@ def command(prog: str, arguments: list[str]) -> None:
         *,
         config: Path | None = None,
         init: Path | None = None,
+        freeze: Literal["all", "none"] = "none",
+        add: tuple[str, ...] = (),
         overwrite: bool = False,
         settings: Annotated[TrainConfig, tyro.conf.arg(name="")] = defaults,
     ) -> None:
@@ -231,10 +262,13 @@ def command(prog: str, arguments: list[str]) -> None:
             workdir: the run directory.
             config: file with get_config(); gives the defaults below.
             init: model file to start from, or the name of one that ships with the package (see `xdesc models`).
+            freeze: `all` trains what --add names into the joint space of --init and leaves its members as they are,
+                bit for bit: embeddings made with it before match those made afterwards.
+            add: descriptors of the records to add to the model of --init.
             overwrite: discard what is in the run directory.
             settings: fields of the configuration.
         """
-        train(settings, data, workdir, init=init, overwrite=overwrite)
+        train(settings, data, workdir, init=init, freeze=freeze, add=add, overwrite=overwrite)
 
     tyro.cli(stage, prog=prog, args=arguments)
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import flax.struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import lax
 
@@ -102,7 +103,9 @@ def describe_inputs(
 def apply_training(
     networks: Networks, params: Any, batch_stats: Any, name: str, x: jax.Array, mask: jax.Array
 ) -> tuple[jax.Array, Any]:
-    """One network with batch statistics: raw output and its new running statistics."""
+    """One network with batch statistics: raw output and its new running statistics (frozen ones have none)."""
+    if name in networks.frozen:
+        return models.forward(networks.frozen[name], x), None
     variables = {"params": params[name], "batch_stats": batch_stats[name]}
     raw, changed = networks.modules[name].apply(variables, x, mask, True, mutable=["batch_stats"])
     return raw, changed.get("batch_stats", {})
@@ -117,36 +120,66 @@ def embed_all(
         key = f"encoder/{name}"
         raw, changed[key] = apply_training(networks, params, stats, key, inputs[name], mask)
         embeddings.append(models.unit(raw))
-    return jnp.stack(embeddings), changed
+    return jnp.stack(embeddings), _trained(networks, changed)
+
+
+def _trained(networks: Networks, changed: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: stats for name, stats in changed.items() if name in networks.modules}
 
 
 def translation_loss(
     networks: Networks,
     params: Any,
     stats: Any,
-    embeddings: jax.Array,
+    sources: Mapping[str, jax.Array],
     inputs: Mapping[str, jax.Array],
     mask: jax.Array,
 ) -> tuple[dict[str, Sum], dict[str, jax.Array], dict[str, Any]]:
     """L^T of each target over the given sources.
 
     Args:
-        embeddings: [S, A, B, E]: S sources for each of the A targets; all of them (quadratic) or one.
+        sources: embeddings [S, B, E] by target name: of all descriptors (quadratic), or of one.
 
     Returns:
         Sums by target name, translations [S, B, D] by target name (logits where binary), and new running
         statistics. A decoder runs once on its S * B rows, so its batch norm sees all of them.
     """
     sums, predictions, changed = {}, {}, {}
-    for j, name in enumerate(networks.names):
-        sources = embeddings[:, j]
-        key, rows = f"decoder/{name}", sources.reshape(-1, sources.shape[-1])
-        raw, changed[key] = apply_training(networks, params, stats, key, rows, jnp.tile(mask, len(sources)))
+    for name, embeddings in sources.items():
+        key, rows = f"decoder/{name}", embeddings.reshape(-1, embeddings.shape[-1])
+        raw, changed[key] = apply_training(networks, params, stats, key, rows, jnp.tile(mask, len(embeddings)))
         spec = networks.specs[name]
-        predictions[name] = models.finish(raw, spec).reshape(*sources.shape[:2], -1)
+        predictions[name] = models.finish(raw, spec).reshape(*embeddings.shape[:2], -1)
         errors = losses.translation_error(predictions[name], inputs[name], spec.binary)
         sums[name] = losses.masked_sum(errors, mask)
-    return sums, predictions, changed
+    return sums, predictions, _trained(networks, changed)
+
+
+def pairs_of(networks: Networks, variant: str, key: jax.Array) -> tuple[dict[str, Any], jax.Array]:
+    """Which descriptors are translated to which, and matched with which, in one step.
+
+    Pairs of two frozen descriptors are left out: their losses are constants.
+
+    Returns:
+        Indices of sources (into the stacked embeddings) by target name, and pairs [P, 2] to match.
+
+    Raises:
+        ValueError: the linear variant with frozen networks, whose pairs are not known when the step is compiled.
+    """
+    count, names = len(networks.names), networks.names
+    fresh = [j for j, name in enumerate(names) if f"encoder/{name}" in networks.modules]
+    if variant == "linear":
+        if networks.frozen:
+            raise ValueError("loss.variant is 'linear', expected 'quadratic' or 'autoencoder' with frozen networks")
+        # sigma(i) = target of source i; the decoder of j takes the source sigma^-1(j).
+        sigma = jax.random.permutation(key, count)
+        order = jnp.argsort(sigma)
+        return {n: order[j][None] for j, n in enumerate(names)}, jnp.stack([jnp.arange(count), sigma], axis=1)
+    every = losses.all_pairs(count)
+    pairs = jnp.asarray(every[np.isin(every, fresh).any(axis=1)])
+    if variant == "autoencoder":
+        return {names[j]: slice(j, j + 1) for j in fresh}, pairs
+    return {name: slice(None) if j in fresh else np.array(fresh) for j, name in enumerate(names)}, pairs
 
 
 class Triplet(NamedTuple):
@@ -196,30 +229,20 @@ def encoder_decoder_loss(
     triplet: Triplet,
 ) -> tuple[dict[str, Sum], dict[str, Any]]:
     """Translation and matching sums of the encoder-decoder model, and new running statistics."""
-    count = len(networks.names)
     embeddings, encoder_stats = embed_all(networks, params, stats, inputs, mask)
     ids = jnp.stack([losses.row_ids(inputs[name]) for name in networks.names])
-    symmetric = variant != "linear"
-    if variant == "quadratic":
-        source_ids = jnp.broadcast_to(ids[:, None], (count, *ids.shape))
-        sources = jnp.broadcast_to(embeddings[:, None], (count, *embeddings.shape))
-        pairs = jnp.asarray(losses.all_pairs(count))
-    elif variant == "autoencoder":
-        source_ids, sources, pairs = ids[None], embeddings[None], jnp.asarray(losses.all_pairs(count))
-    else:
-        # sigma(i) = target of source i; the decoder of j takes the source sigma^-1(j).
-        sigma = jax.random.permutation(key, count)
-        order = jnp.argsort(sigma)
-        source_ids, sources = ids[order][None], embeddings[order][None]
-        pairs = jnp.stack([jnp.arange(count), sigma], axis=1)
+    chosen, pairs = pairs_of(networks, variant, key)
+    # Gradients with respect to the embeddings are then one sum over targets, however many there are.
+    for_each_target = jnp.broadcast_to(embeddings, (len(networks.names), *embeddings.shape))
+    sources = {name: for_each_target[networks.names.index(name)][of] for name, of in chosen.items()}
     by_target, predictions, decoder_stats = translation_loss(networks, params, stats, sources, inputs, mask)
     rows = Rows(embeddings, ids, mask, point_numbers(mask, triplet.axis_name))
     matching = losses.matching_loss(
-        rows, pairs, triplet.margin, triplet.distance, symmetric=symmetric, axis_name=triplet.axis_name
+        rows, pairs, triplet.margin, triplet.distance, symmetric=variant != "linear", axis_name=triplet.axis_name
     )
     sums = {"translation": total(by_target), "matching": matching}
     if triplet.target_matching:
-        ids_of = {name: source_ids[:, j] for j, name in enumerate(networks.names)}
+        ids_of = {name: ids[of] for name, of in chosen.items()}
         sums["target_matching"] = target_matching_sums(networks, predictions, ids_of, inputs, mask, triplet)
     return sums, encoder_stats | decoder_stats
 

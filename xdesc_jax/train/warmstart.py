@@ -46,13 +46,13 @@ def start_from_bundle(
     decoders = [name for name in shared if name.startswith("decoder/")]
     for name in encoders:
         source = name.split("/")[1]
-        layers = _scaled(bundle.networks[name], name, scales)
+        layers = scaled(bundle.networks[name], name, scales)
         params[name], stats[name] = _unfold(layers, rows[source])
     if decoders:
         variables = {"params": params, "batch_stats": stats}
         embeddings = jnp.concatenate([models.embed(networks, variables, rows[n], n) for n in networks.names])
         for name in decoders:
-            params[name], stats[name] = _unfold(_scaled(bundle.networks[name], name, scales), embeddings)
+            params[name], stats[name] = _unfold(scaled(bundle.networks[name], name, scales), embeddings)
     return dataclasses.replace(state, params=params, batch_stats=stats)
 
 
@@ -84,7 +84,7 @@ def _check(name: str, bundle: Bundle, networks: Networks, state: TrainState) -> 
         raise ValueError(f"--init: {name} has layers {held}, the configuration wants {wanted}")
 
 
-def _scaled(layers: Any, name: str, scales: Mapping[str, float]) -> list[tuple[np.ndarray, np.ndarray]]:
+def scaled(layers: Any, name: str, scales: Mapping[str, float]) -> list[tuple[np.ndarray, np.ndarray]]:
     """Layers for rows divided by the run's scales."""
     role, source, *target = name.split("/")
     layers = [(np.asarray(k), np.asarray(b)) for k, b in layers]

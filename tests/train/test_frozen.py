@@ -1,0 +1,179 @@
+"""New descriptors in the joint space of a finished model, whose members and name stay."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+
+from xdesc_jax.bundle import Bundle, ParitySample, load
+from xdesc_jax.config import LossConfig, ModelConfig, TrainConfig
+from xdesc_jax.descriptors import DescriptorSpec, from_stored, unit_rows
+from xdesc_jax.export import to_bundle
+from xdesc_jax.files import read_json
+from xdesc_jax.infer import Translator
+from xdesc_jax.train import run as stage
+from xdesc_jax.train.checkpoint import load_model
+from xdesc_jax.train.frozen import with_added
+from xdesc_jax.train.run import train
+
+MEMBERS = ("toy-bits", "toy-plain", "elsewhere")
+NEW = "toy-unit"
+
+
+def layers(rng, *widths):
+    return [
+        (rng.normal(0, a**-0.5, (a, b)).astype(np.float32), rng.normal(0, 0.1, b).astype(np.float32))
+        for a, b in zip(widths, widths[1:], strict=False)
+    ]
+
+
+@pytest.fixture(scope="module")
+def model(straight, tmp_path_factory) -> Path:
+    """Two of three members of a trained model in float16, and one that the records lack."""
+    trained, rng = to_bundle(load_model(straight)), np.random.default_rng(0)
+    specs = {name: trained.specs[name] for name in MEMBERS[:2]} | {"elsewhere": DescriptorSpec("elsewhere", 7)}
+    networks = {n: x for n, x in trained.networks.items() if n.split("/")[1] in specs}
+    networks |= {"encoder/elsewhere": layers(rng, 7, 5, 8), "decoder/elsewhere": layers(rng, 8, 5, 7)}
+    rows = {"elsewhere": unit_rows(rng.normal(size=(5, 7)))}
+    bundle = Bundle("encoder_decoder", specs, 8, networks, sample=ParitySample(rows), provenance={"steps": 3})
+    path = bundle.save(tmp_path_factory.mktemp("model") / "model.safetensors")
+    with safe_open(path, "numpy") as file:
+        header = file.metadata()
+    halves = {n: x.astype(np.float16) if x.dtype == np.float32 else x for n, x in load_file(path).items()}
+    save_file(halves, path, metadata=header)
+    return path
+
+
+@pytest.fixture(scope="module")
+def config(toy_config) -> TrainConfig:
+    return dataclasses.replace(toy_config, epochs=30, checkpoint_every=50, loss=LossConfig(beta=0.2))
+
+
+@pytest.fixture(scope="module")
+def grown(model, config, toy_records, tmp_path_factory) -> Path:
+    """The run that adds to the model; do not write into it."""
+    run = tmp_path_factory.mktemp("grown") / "run"
+    return train(config, toy_records, run, init=model, freeze="all", add=(NEW,))
+
+
+@pytest.fixture(scope="module")
+def exported(grown, tmp_path_factory) -> Path:
+    return to_bundle(load_model(grown)).save(tmp_path_factory.mktemp("exported") / "model.safetensors")
+
+
+def test_frozen_members_are_the_same_bit_for_bit(model, exported):
+    before, after = load_file(model), load_file(exported)
+    held = [name for name in before if name.split("/")[0] in ("encoder", "decoder")]
+    assert {name.split("/")[1] for name in held} == set(MEMBERS)
+    for name in held:
+        np.testing.assert_array_equal(after[name], before[name].astype(np.float32))
+    assert set(load(exported).specs) == {*MEMBERS, NEW}
+
+
+def test_the_space_keeps_its_name_and_embeddings_their_values(model, exported):
+    before, after = Translator.load(model), Translator.load(exported)
+    assert after.embedding_spec == before.embedding_spec
+    rows = from_stored(after.bundle.sample.inputs["toy-plain"], after.specs["toy-plain"])
+    np.testing.assert_array_equal(after.embed(rows, "toy-plain"), before.embed(rows, "toy-plain"))
+    assert load(exported).provenance["frozen"]["provenance"] == {"steps": 3}
+
+
+def test_the_new_member_learns_as_if_trained_with_the_others(grown, straight):
+    first, *_, last = read_json(grown / "validation.json")
+    together = read_json(straight / "validation.json")[-1]
+    for pair in (f"{NEW}->toy-plain", f"{NEW}->toy-bits", f"toy-plain->{NEW}", f"{NEW}->{NEW}"):
+        assert last["translation_error"][pair] < 0.75 * first["translation_error"][pair], pair
+        assert last["translation_error"][pair] < 1.1 * together["translation_error"][pair], pair
+    for pair in (f"toy-bits|{NEW}", f"toy-plain|{NEW}"):
+        assert last["joint_rank1"][pair] > 10 / 128  # ten times chance
+    assert last["translation_error"]["toy-plain->toy-bits"] == first["translation_error"]["toy-plain->toy-bits"]
+
+
+def test_the_whole_model_translates_and_checks_itself(exported):
+    translator = Translator.load(exported)
+    translator.self_check()
+    rows = translator.bundle.sample.inputs
+    assert translator.translate(from_stored(rows[NEW], translator.specs[NEW]), NEW, "elsewhere").shape == (32, 7)
+    assert translator.translate(rows["elsewhere"], "elsewhere", NEW).shape == (5, 12)
+
+
+def test_an_interrupted_addition_ends_as_an_uninterrupted_one(grown, model, config, toy_records, tmp_path):
+    run = Path(shutil.copytree(grown, tmp_path / "run"))
+    latest = sorted((run / "checkpoints").iterdir())[-1]
+    shutil.rmtree(latest)
+    train(config, toy_records, run, init=model, freeze="all", add=(NEW,))
+    assert latest.exists()
+    found, expected = (jax.tree.leaves(load_model(r, "latest").networks) for r in (run, grown))
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_without_freeze_the_space_has_another_name(grown, model, config, toy_records, tmp_path):
+    once = dataclasses.replace(config, epochs=1)
+    with pytest.raises(ValueError, match=r"epochs: 30 -> 1; freeze: all -> none"):
+        train(once, toy_records, grown, init=model, add=(NEW,))
+    run = train(once, toy_records, tmp_path / "run", init=model, add=(NEW,))
+    bundle = to_bundle(load_model(run))
+    assert set(bundle.specs) == {"toy-bits", "toy-plain", NEW}
+    assert bundle.space_id != load(model).space_id
+
+
+def test_another_model_file_in_the_run_directory_is_refused(grown, exported, tmp_path):
+    run = Path(shutil.copytree(grown, tmp_path / "run"))
+    shutil.copyfile(exported, run / "frozen.safetensors")
+    with pytest.raises(ValueError, match=r"frozen.safetensors: has content hash \w+, expected"):
+        load_model(run)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"freeze": "encoders"}, "--freeze is 'encoders', expected 'all' or 'none'"),
+        ({"add": ()}, "leaves nothing to train"),
+        ({"init": None}, "given with --init"),
+        ({"init": None, "add": ()}, "leaves nothing to train"),
+        ({"add": (NEW, NEW)}, "twice"),
+        ({"add": ("toy-plain",)}, r"already holds \['toy-plain'\]"),
+        ({"add": ("sift",)}, r"the records lack \['sift'\]"),
+        ({"config": {"descriptors": ("sift",)}}, r"the model lacks \['sift'\]"),
+        ({"config": {"loss": LossConfig("linear")}}, "variant is 'linear'"),
+        ({"config": {"model": ModelConfig(embedding_width=9)}}, "encoder/toy-bits has layers"),
+        ({"config": {"model": ModelConfig("pair")}}, "kind 'encoder_decoder', the configuration's of 'pair'"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_added_is_refused_before_anything_is_written(
+    changes, message, model, config, toy_records, tmp_path
+):
+    settings = {"init": model, "freeze": "all", "add": (NEW,)} | changes
+    changed = dataclasses.replace(config, **settings.pop("config", {}))
+    with pytest.raises(ValueError, match=message):
+        train(changed, toy_records, tmp_path / "run", **settings)
+    assert not (tmp_path / "run").exists()
+
+
+def test_records_without_a_member_of_the_model_are_refused(model):
+    with pytest.raises(ValueError, match="hold none of the model's toy-bits, toy-plain, elsewhere"):
+        with_added(TrainConfig(), (NEW, "sift"), load(model), "all", (NEW,))
+
+
+def test_members_come_first_and_can_be_chosen(model):
+    held, bundle = (NEW, "toy-plain", "toy-bits"), load(model)
+    assert with_added(TrainConfig(), held, bundle, "all", (NEW,)).descriptors == ("toy-bits", "toy-plain", NEW)
+    chosen = with_added(TrainConfig(descriptors=("toy-plain",)), held, bundle, "all", (NEW,))
+    assert chosen.descriptors == ("toy-plain", NEW)
+
+
+def test_the_command_line_takes_several_names(monkeypatch):
+    seen = {}
+    monkeypatch.setattr(stage, "train", lambda *_, **settings: seen.update(settings))
+    words = "--data d --workdir r --init m.safetensors --freeze all --add a b"
+    stage.command("xdesc train", words.split())
+    assert (seen["freeze"], seen["add"]) == ("all", ("a", "b"))

@@ -1,0 +1,118 @@
+"""A space that lasts: new descriptors trained into the joint space of a finished model.
+
+In: a model file and the names to add. Out: the configuration of such a run, the networks of which the model's
+members are fixed, and, from the run, the whole model with these members as they were, bit for bit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from xdesc_jax import models
+from xdesc_jax.bundle import Bundle, load
+from xdesc_jax.config import TrainConfig
+from xdesc_jax.files import atomic, content_hash
+from xdesc_jax.models import Networks
+from xdesc_jax.train.warmstart import scaled
+
+if TYPE_CHECKING:
+    from xdesc_jax.train.checkpoint import TrainedModel
+
+FILE = "frozen.safetensors"  # the model file in the run directory, from which it is exported
+
+
+def with_added(
+    config: TrainConfig, held: Sequence[str] | None, bundle: Bundle | None, freeze: str, add: Sequence[str]
+) -> TrainConfig:
+    """The configuration with the descriptors of a run that adds to a model: its members, then the new ones.
+
+    Args:
+        config: its `descriptors` say which members take part; empty for all that the records hold.
+        held: the descriptors of the records; None where descriptors are computed from patches.
+        bundle: the model of --init.
+        freeze: 'all' or 'none'.
+        add: names of new descriptors.
+
+    Raises:
+        ValueError: what does not go together.
+    """
+    if freeze not in ("all", "none"):
+        raise ValueError(f"--freeze is {freeze!r}, expected 'all' or 'none'")
+    if not add:
+        if freeze == "all":
+            raise ValueError("--freeze all leaves nothing to train; name new descriptors with --add")
+        return config
+    if bundle is None:
+        raise ValueError(f"--add {' '.join(add)}: needs a model to add to, given with --init")
+    if len(set(add)) < len(add):
+        raise ValueError(f"--add {' '.join(add)}: names a descriptor twice")
+    if known := [name for name in add if name in bundle.specs]:
+        raise ValueError(f"--add: the model already holds {known} (it holds {', '.join(bundle.specs)})")
+    if held is not None and (missing := [name for name in add if name not in held]):
+        raise ValueError(f"--add: the records lack {missing} (they hold {', '.join(held)})")
+    if strange := [name for name in config.descriptors if name not in bundle.specs]:
+        raise ValueError(f"descriptors: the model lacks {strange} (it holds {', '.join(bundle.specs)})")
+    members = config.descriptors or tuple(name for name in bundle.specs if held is None or name in held)
+    if not members:
+        raise ValueError(f"--add: the records hold none of the model's {', '.join(bundle.specs)}, expected one or more")
+    if freeze == "all":
+        if bundle.kind != "encoder_decoder":
+            raise ValueError(f"--freeze all: a model of kind {bundle.kind!r} has no joint space to add to")
+        if config.loss.variant == "linear":
+            raise ValueError("--freeze all: loss.variant is 'linear', expected 'quadratic' or 'autoencoder'")
+    return dataclasses.replace(config, descriptors=(*members, *add))
+
+
+def freeze_members(networks: Networks, bundle: Bundle, scales: Mapping[str, float]) -> Networks:
+    """The networks with those of the bundle fixed, for rows divided by `scales` (1 where not named)."""
+    ones = dict.fromkeys(networks.names, 1.0)
+    layers = {
+        name: [{"kernel": k, "bias": b} for k, b in scaled(bundle.networks[name], name, ones | dict(scales))]
+        for name in networks.modules
+        if name in bundle.networks
+    }
+    return models.freeze(networks, layers)
+
+
+def keep_frozen(run: Path, init: Path) -> None:
+    """Copies the model file into the run directory, so that the run can be exported without it."""
+    if not (run / FILE).exists():
+        with atomic(run / FILE) as temporary:
+            shutil.copyfile(init, temporary)
+
+
+def load_frozen(run: Path, settings: Mapping[str, Any]) -> Bundle | None:
+    """The model whose members a run leaves as they are; None where it trains all.
+
+    Raises:
+        ValueError: the file in the run directory is not the one that the run was started with.
+    """
+    if settings.get("freeze") != "all":
+        return None
+    path = run / FILE
+    if (found := content_hash(path)) != settings["init"]:
+        raise ValueError(f"{path}: has content hash {found}, expected {settings['init']}, with which the run began")
+    return load(path)
+
+
+def extend(model: TrainedModel, base: Bundle) -> TrainedModel:
+    """The trained model with all members of `base`, those that took no part too, as they are there."""
+    networks: dict[str, list[dict[str, np.ndarray]]] = {
+        name: [{"kernel": kernel, "bias": bias} for kernel, bias in layers] for name, layers in base.networks.items()
+    }
+    frozen = {"members": list(base.specs), "space_id": base.space_id, "provenance": base.provenance}
+    return dataclasses.replace(
+        model,
+        specs=base.specs | model.specs,
+        networks=networks | model.networks,
+        statistics=model.statistics | base.statistics,
+        samples=base.sample.inputs | model.samples,  # the run's own rows are aligned with the new descriptor's
+        provenance=model.provenance | {"frozen": frozen},
+        base=base,
+    )
