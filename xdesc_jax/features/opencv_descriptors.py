@@ -28,6 +28,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import cv2
 import numpy as np
@@ -46,9 +47,20 @@ _ORB_FINEST = -4  # the photo enlarged 2.07 times; beyond, pixels show nothing n
 _SIFT_FACTOR = 6.75  # region over keypoint size
 _PATCHES_AT_ONCE = 1024
 
-_cv = cv2.xfeatures2d
-# OpenCV 5 has moved BRISK; Python has no names for the variants of BoostDesc and VGG.
-_Brisk = cv2.BRISK if hasattr(cv2, "BRISK") else _cv.BRISK
+
+class _Contrib:
+    """The module of OpenCV's contributed descriptors; a build without it still has ORB."""
+
+    def __getattr__(self, name: str) -> Any:
+        if not hasattr(cv2, "xfeatures2d"):
+            raise ValueError(
+                f"OpenCV {cv2.__version__} is installed without {name}; it needs opencv-contrib-python-headless"
+            )
+        return getattr(cv2.xfeatures2d, name)
+
+
+_cv = _Contrib()
+# Python has no names for the variants of BoostDesc and VGG.
 _LBGM, _BINBOOST_64, _BINBOOST_128, _BINBOOST_256, _VGG_120 = 200, 300, 301, 302, 100
 _MAKERS: dict[str, Callable[[], cv2.Feature2D]] = {
     "beblid-256": lambda: _cv.BEBLID.create(_SIFT_FACTOR, _cv.BEBLID_SIZE_256_BITS),
@@ -57,7 +69,7 @@ _MAKERS: dict[str, Callable[[], cv2.Feature2D]] = {
     "boostdesc-binboost-128": lambda: _cv.BoostDesc.create(_BINBOOST_128, True, _SIFT_FACTOR),
     "boostdesc-binboost-256": lambda: _cv.BoostDesc.create(_BINBOOST_256, True, _SIFT_FACTOR),
     "boostdesc-lbgm": lambda: _cv.BoostDesc.create(_LBGM, True, _SIFT_FACTOR),
-    "brisk": lambda: _Brisk.create(),
+    "brisk": lambda: (cv2 if hasattr(cv2, "BRISK") else _cv).BRISK.create(),  # OpenCV 5 has moved it
     "daisy": lambda: _cv.DAISY.create(norm=_cv.DAISY_NRM_FULL),
     "freak": lambda: _cv.FREAK.create(orientationNormalized=False),  # the patch is turned already
     "latch": lambda: _cv.LATCH.create(32),

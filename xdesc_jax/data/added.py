@@ -1,0 +1,79 @@
+"""The stage `xdesc describe`: records with patches -> the same records with further descriptors.
+
+In: a records folder that holds patches. Out: another one, in the npy format, whose rows have descriptors computed from
+these patches beside those they had. The photos need not be at hand, so new weights of a learned descriptor cost no
+new extraction.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+
+from xdesc_jax import console
+from xdesc_jax.data.columns import file_name
+from xdesc_jax.data.records import is_finished, summarize
+from xdesc_jax.data.resident import load_arrays
+from xdesc_jax.data.schema import PATCH, RecordInfo
+from xdesc_jax.descriptors import get_spec
+from xdesc_jax.features.describe import describe_patches, weight_file
+from xdesc_jax.features.weights import parse_weights
+from xdesc_jax.files import atomic, content_hash
+
+
+def describe(
+    records: Path,
+    out: Path,
+    *,
+    descriptors: tuple[str, ...],
+    weights: tuple[str, ...] = (),
+    patches: bool = False,
+    overwrite: bool = False,
+) -> RecordInfo:
+    """Adds descriptors of patches to records.
+
+    Args:
+        records: a records folder made with patches (for TFDS its version directory).
+        out: the folder to make, in the npy format.
+        descriptors: what to compute; those that the records hold already are replaced.
+        weights: of learned descriptors, as NAME=FILE, where the ones that ship or are installed are not meant.
+        patches: keep the patches.
+        overwrite: make the folder anew even if it is there.
+
+    Raises:
+        ValueError: records without patches, a descriptor that is not computed from patches, or no weights for it.
+        FileExistsError: `out` holds something else.
+    """
+    info = RecordInfo.load(records)
+    if not info.has_patches:
+        raise ValueError(f"{records}: records without patches (columns: {', '.join(info.columns)})")
+    given = parse_weights(weights)
+    files = {name: weight_file(name, given.get(name)) for name in descriptors}
+    config = {
+        "records": info.config_hash,
+        "descriptors": {name: get_spec(name).to_dict() for name in descriptors},
+        "weights": {name: file and content_hash(file) for name, file in files.items()},
+        "patches": patches,
+    }
+    console.settings("describe", {"records": records, "out": out, **config})
+    if is_finished(out, config, overwrite):
+        console.out.print(f"{out} is finished", markup=False)
+        return RecordInfo.load(out)
+    specs = {**info.specs, **{name: get_spec(name) for name in descriptors}}
+    made = dataclasses.replace(info, format="npy", specs=specs, has_patches=patches, config=config, files={})
+    with atomic(out) as folder:
+        folder.mkdir()
+        for split in (name for name, rows in info.counts.items() if rows):
+            kept = [name for name in made.columns if name not in descriptors]
+            arrays = load_arrays(info, split, list(dict.fromkeys([*kept, PATCH])))
+            for name in kept:
+                np.save(folder / file_name(split, name), arrays[name])
+            for name in console.track(descriptors, f"describing {split}", "descriptors"):
+                rows = describe_patches([name], arrays[PATCH], {n: f for n, f in files.items() if f})[name]
+                np.save(folder / file_name(split, name), rows)
+        sizes = {file.name: file.stat().st_size for file in sorted(folder.iterdir())}
+        dataclasses.replace(made, path=folder, files=sizes).save()
+    summarize(found := RecordInfo.load(out))
+    return found
