@@ -46,7 +46,8 @@ class LossConfig:
     margin: float = 1.0
     """Triplet margin, in units of the distance."""
     beta: float = 0.0
-    """Weight of the matching loss in the targets' own spaces, between translations and native rows; 0: none."""
+    """Weight of the matching loss in the targets' own spaces, between translations and native rows; 0: none. About 1
+    for the last epochs of a trained model; from fresh weights it keeps the joint space from coming about."""
     target_margin: float = 1.0
     """Its margin. Bits count as +-1 / sqrt(width), rows not of unit length in units of their typical length."""
 
