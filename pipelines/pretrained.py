@@ -1,27 +1,30 @@
-"""The translators that ship with the package: photos -> records -> two trainings -> one model with its card.
+"""The translators that ship with the package: photos -> records -> trainings -> two models with their cards.
 
-    python -m pipelines.pretrained opencv --photos PHOTOS --scenes SCENES --calibration OTHER_SCENES --out runs/opencv
-    python -m pipelines.pretrained colmap --photos PHOTOS --scenes SCENES --calibration OTHER_SCENES --out runs/colmap
+    python -m pipelines.pretrained --photos PHOTOS --scenes SCENES --calibration OTHER_SCENES --out runs/pretrained
 
-The cheap linear loss first, then a finish with the losses of all pairs. SCENES give the figures of the card,
-OTHER_SCENES (`xdesc scenes`, of photos kept out of training) the matching ratios. Finished steps are skipped, and
-training goes on where it stopped.
+A base is trained on OpenCV's keypoints in two steps: the losses of all pairs first, then with those in the targets'
+own spaces. What either detector brings besides is added to its joint space, so that embeddings of both models compare.
+SCENES give the figures of the cards, OTHER_SCENES (`xdesc scenes`, of photos kept out of training) the matching
+ratios. Finished steps are skipped, and training goes on where it stopped. The base wants an accelerator.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
-import platform
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+import jax
 import tyro
 
-from configs import pretrained_colmap, pretrained_opencv
+from configs import pretrained as base_config
+from configs import pretrained_added as added_config
 from xdesc_jax import console
 from xdesc_jax.config import OptimizerConfig, TrainConfig
+from xdesc_jax.data.added import describe
 from xdesc_jax.data.records import records
 from xdesc_jax.evaluate.calibrate import calibrate
 from xdesc_jax.evaluate.command import homography
@@ -31,64 +34,108 @@ from xdesc_jax.files import read_json, write_json
 from xdesc_jax.infer import Translator
 from xdesc_jax.train.run import train
 
-CONFIGS = {"opencv": pretrained_opencv, "colmap": pretrained_colmap}
-MAX_KEYPOINTS = 2000  # of a photo of the scenes, as in the README's tables
+LEARNED = ("hardnet-xdesc", "sosnet-xdesc")
+ADDED = {"opencv": ("teblid-512",), "colmap": ("colmap-sift", "teblid-512")}
+MAX_KEYPOINTS = 2000  # of a photo
 
 
 def pretrained(
-    kind: Literal["opencv", "colmap"],
     *,
     photos: Path,
     scenes: Path,
     calibration: Path,
     out: Path,
-    max_rows_per_photo: int = 300,
+    rows_per_photo: int = 800,
+    added_rows_per_photo: int = 100,
     processes: int = 2,
-) -> Path:
-    """Trains one of the two translators and writes its model file and card.
+) -> list[Path]:
+    """Trains both translators and writes their model files and cards.
 
     Args:
-        kind: the detector, and the name of the translator.
         photos: folder of photos to train on.
-        scenes: scenes with known homographies, for the card's figures.
+        scenes: scenes with known homographies, for the cards' figures.
         calibration: other such scenes, for the matching ratios.
-        out: folder for everything that is made; the model is OUT/<kind>.safetensors, the card OUT/<kind>.json.
-        max_rows_per_photo: rows of a photo that become records.
+        out: folder for everything that is made; a model is OUT/<name>.safetensors, its card OUT/<name>.json.
+        rows_per_photo: rows of a photo that the base is trained on.
+        added_rows_per_photo: rows of a photo that the added descriptors are trained on.
         processes: that extract.
 
     Returns:
-        The model file.
+        The model files.
     """
-    config = CONFIGS[kind].get_config()
-    data, model = out / "records", out / f"{kind}.safetensors"
+    config = base_config.get_config()
+    data = rows(out / "records", photos, "opencv", config.descriptors, rows_per_photo, processes)
+    train(config, data, out / "first")
+    export(out / "first", out / "first.safetensors", which="latest")
+    train(finish(config), data, out / "base", init=out / "first.safetensors")
+    export(out / "base", out / "base.safetensors", which="latest", dtype="float16")
+    models = []
+    for kind, names in ADDED.items():
+        members = tuple(n for n in config.descriptors if kind == "opencv" or n != "opencv-sift")
+        data = rows(out / f"records-{kind}", photos, kind, (*members, *names), added_rows_per_photo, processes)
+        train(added_config.get_config(), data, out / kind, init=out / "base.safetensors", freeze="all", add=names)
+        raw, model = out / f"{kind}-raw.safetensors", out / f"{kind}.safetensors"
+        export(out / kind, raw, which="latest", dtype="float16")
+        calibrate(raw, calibration, out=model, keypoints=kind)
+        results = homography(
+            scenes, out=out / f"homography-{kind}", model=model, keypoints=kind, max_keypoints=MAX_KEYPOINTS,
+            descriptors=(*members, *names), processes=processes,
+        )  # fmt: skip
+        write_json(model.with_suffix(".json"), card(kind, model, [out / "first", out / "base", out / kind], results))
+        models.append(model)
+    console.out.print(f"models and cards: {', '.join(map(str, models))}", markup=False)
+    return models
+
+
+def rows(out: Path, photos: Path, kind: str, descriptors: Sequence[str], per_photo: int, processes: int) -> Path:
+    """Records of these descriptors: those of photos and patches first, then the learned ones from the patches."""
+    patches = out.with_name(f"{out.name}-patches")
     records(
-        data, photos=photos, descriptors=config.descriptors, keypoints=kind, max_keypoints=1000, patches=False,
-        max_rows_per_photo=max_rows_per_photo, processes=processes, format="npy",
+        patches, photos=photos, keypoints=kind, max_keypoints=MAX_KEYPOINTS, max_rows_per_photo=per_photo,
+        descriptors=tuple(n for n in descriptors if n not in LEARNED), processes=processes, format="npy",
     )  # fmt: skip
-    train(config, data, out / "linear")
-    export(out / "linear", out / "linear.safetensors")
-    train(finish(config), data, out / "quadratic", init=out / "linear.safetensors")
-    export(out / "quadratic", out / "uncalibrated.safetensors", dtype="float16")
-    calibrate(out / "uncalibrated.safetensors", calibration, out=model)
-    results = homography(scenes, out=out / "homography", model=model, keypoints=kind, max_keypoints=MAX_KEYPOINTS)
-    write_json(out / f"{kind}.json", card(kind, model, config, data, results))
-    console.out.print(f"model: {model}, card: {model.with_suffix('.json')}", markup=False)
-    return model
+    if not (learned := tuple(n for n in descriptors if n in LEARNED)):
+        return patches
+    describe(patches, out, descriptors=learned)
+    return out
 
 
 def finish(config: TrainConfig) -> TrainConfig:
-    """The second training: all pairs, one epoch down to a rate of zero."""
+    """The second training of the base: with the losses in the targets' own spaces, down to a rate of zero."""
     return dataclasses.replace(
         config,
-        epochs=1,
-        loss=dataclasses.replace(config.loss, variant="quadratic"),
-        optimizer=OptimizerConfig(learning_rate=5e-4, schedule="cosine"),
+        epochs=7,
+        loss=dataclasses.replace(config.loss, beta=1.0),
+        optimizer=OptimizerConfig(learning_rate=5e-4, schedule="cosine", warmup_steps=100),
     )
 
 
-def card(kind: str, model: Path, config: TrainConfig, data: Path, results: list[Result]) -> dict[str, Any]:
+def card(kind: str, model: Path, runs: Sequence[Path], results: Sequence[Result]) -> dict[str, Any]:
     """What the package says of a shipped translator; see `xdesc_jax.pretrained`."""
     translator = Translator.load(model)
+    settings = {run.name: read_json(run / "config.json") for run in runs}
+    counts = {name: found["data"]["rows"]["train"] for name, found in settings.items()}
+    steps = {run.name: read_json(run / "validation.json")[-1]["step"] for run in runs}
+    return {
+        "name": kind,
+        "kind": "translator",
+        "descriptors": list(translator.names),
+        "keypoints": kind,
+        "space_id": translator.space_id,
+        "data": ", ".join(f"{name}: {count} rows" for name, count in counts.items()),
+        "rows": max(counts.values()),
+        "steps": sum(steps.values()),
+        "steps_by_training": steps,
+        "hardware": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
+        "date": datetime.date.today().isoformat(),
+        "config_hash": settings[runs[-1].name]["hash"],
+        "command": "python -m pipelines.pretrained " + " ".join(sys.argv[1:]),
+        "figures": {"homography": matrices(results)},
+    }
+
+
+def matrices(results: Sequence[Result]) -> dict[str, dict[str, float]]:
+    """AP of each native descriptor, of each translation and of each pair in the joint space."""
     figures: dict[str, dict[str, float]] = {"native": {}, "translation": {}, "joint": {}}
     groups = {"native": ("native", ""), "translated": ("translation", "->"), "joint": ("joint", "|")}
     for result in results:
@@ -96,26 +143,7 @@ def card(kind: str, model: Path, config: TrainConfig, data: Path, results: list[
             group, sign = groups[result.comparison.mode]
             source, target = result.comparison.source, result.comparison.target
             figures[group][f"{source}{sign}{target}" if sign else source] = round(result.mean.ap, 4)
-    found = read_json(data / "records.json")
-    rows = {split: sum(shards) for split, shards in found["shards"].items()}
-    steps = {name: read_json(model.parent / name / "validation.json")[-1]["step"] for name in ("linear", "quadratic")}
-    return {
-        "name": kind,
-        "kind": "translator",
-        "descriptors": list(translator.names),
-        "keypoints": kind,
-        "space_id": translator.space_id,
-        "data": f"{len(found['photos'])} photos, {rows['train']} rows to train on, {rows['validation']} to validate",
-        "records_hash": found["config_hash"],
-        "rows": rows["train"],
-        "steps": sum(steps.values()),
-        "steps_by_training": steps,
-        "hardware": f"{platform.machine()}, {platform.system()}",
-        "date": datetime.date.today().isoformat(),
-        "config_hash": config.hash,
-        "command": "python -m pipelines.pretrained " + " ".join(sys.argv[1:]),
-        "figures": {"homography": figures},
-    }
+    return figures
 
 
 if __name__ == "__main__":
