@@ -14,7 +14,7 @@ OWNERS = {
     "orbax": ("train/checkpoint.py",),
     "pycolmap": ("colmap/pycolmap_api.py",),
     "h5py": ("store.py", "match_file.py"),
-    "safetensors": ("bundle.py", "features/weights.py"),
+    "safetensors": ("bundle.py", "features/weights.py", "tensor_file.py"),
     "platformdirs": ("features/official.py",),
     "torch": ("torch_format.py",),
     "tensorboardX": ("train/log.py",),

@@ -15,8 +15,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from xdesc_jax import torch_format
-from xdesc_jax.files import atomic
+from xdesc_jax import tensor_file, torch_format
 
 SHOWN = 5  # names listed in an error
 TORCH_SUFFIXES = (".pth", ".pt", ".params")
@@ -56,9 +55,7 @@ def write_arrays(path: Path | str, arrays: Mapping[str, np.ndarray], metadata: M
         metadata: goes into the file's header.
     """
     plain = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    with atomic(path) as temporary:
-        safetensors.numpy.save_file(plain, temporary, dict(metadata))
-    return Path(path)
+    return tensor_file.write(path, plain, metadata)
 
 
 def select(
