@@ -105,6 +105,13 @@ def test_a_model_that_holds_another_unchanged_may_bear_its_space(bundle, tmp_pat
     assert inherit_space(found, named).space_id == bundle.space_id
 
 
+def test_a_model_that_holds_another_unchanged_keeps_its_ratios(bundle):
+    calibrated = dataclasses.replace(bundle, ratios={"bits|bits": 0.8, "bits->hardnet": 0.95})
+    more = dataclasses.replace(with_plain(bundle), ratios={"plain|bits": 0.7, "bits->hardnet": 0.96})
+    assert inherit_space(with_plain(bundle), calibrated).ratios == calibrated.ratios
+    assert inherit_space(more, calibrated).ratios == {"bits|bits": 0.8, "plain|bits": 0.7, "bits->hardnet": 0.96}
+
+
 @pytest.mark.parametrize("network", ["encoder/bits", "decoder/hardnet"])
 def test_a_model_that_changes_a_member_may_not_bear_its_space(bundle, network):
     extended = with_plain(bundle)

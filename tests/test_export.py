@@ -177,3 +177,12 @@ def test_weights_beyond_half_precision_are_refused(run, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"encoder/grid: a weight is 100000, beyond the 65504"):
         export.export(run, tmp_path / "half.safetensors", dtype="float16")
     assert not (tmp_path / "half.safetensors").exists()
+
+
+def test_members_that_stay_as_they_were_are_not_rounded(run, tmp_path, monkeypatch):
+    model = make_model()[2]
+    grown = dataclasses.replace(model, base=export.to_bundle(model))
+    monkeypatch.setattr(checkpoint, "load_model", lambda *_: grown)
+    with pytest.raises(ValueError, match=r"encoder/grid: is float32 in the model that was added to"):
+        export.export(run, tmp_path / "half.safetensors", dtype="float16")
+    assert export.export(run, tmp_path / "whole.safetensors").exists()

@@ -23,12 +23,11 @@ from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from xdesc_jax import ratios as ratio_keys
+from xdesc_jax import tensor_file
 from xdesc_jax.descriptors import DescriptorSpec, embedding_spec
 from xdesc_jax.deviation import RowStatistics
-from xdesc_jax.files import atomic
 
 FORMAT = "xdesc-translator"
 VERSION = 1
@@ -156,7 +155,7 @@ class Bundle:
         """Writes the model file, whole or not at all, with its weights as float32 or float16."""
         tensors = self._tensors()
         weights = {name: np.asarray(x, dtype) for name, x in tensors.items() if name.startswith(NETWORKS)}
-        return _write(path, tensors | weights, self._header())
+        return tensor_file.write(path, tensors | weights, self._header())
 
     def _header(self) -> dict[str, str]:
         # safetensors takes strings alone; each value but the first two is JSON.
@@ -235,15 +234,7 @@ def save_ratios(path: Path | str, out: Path | str, ratios: Mapping[str, float]) 
     with safe_open(path, framework="numpy") as file:
         header = file.metadata() | {"ratios": json.dumps(dict(ratios))}
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-    return _write(out, tensors, header)
-
-
-def _write(path: Path | str, tensors: dict[str, np.ndarray], header: dict[str, str]) -> Path:
-    path = Path(path)
-    with atomic(path) as temporary:
-        save_file(tensors, temporary, metadata=header)
-        temporary.chmod(0o644)  # safetensors makes it readable for the owner alone
-    return path
+    return tensor_file.write(out, tensors, header)
 
 
 def space_id(networks: Mapping[str, Layers]) -> str:
@@ -261,7 +252,8 @@ def inherit_space(bundle: Bundle, base: Bundle) -> Bundle:
     """The bundle under the name of the joint space of `base`, which it extends by other descriptors.
 
     Embeddings of the two match each other because their common members compute the same numbers: what `base`
-    holds must be here unchanged. This is the one way to a space id that is not derived from the encoders.
+    holds must be here unchanged, and so its ratios hold on, too. This is the one way to a space id that is not
+    derived from the encoders.
 
     Raises:
         ValueError: a spec or network of `base` is missing or differs.
@@ -274,7 +266,7 @@ def inherit_space(bundle: Bundle, base: Bundle) -> Bundle:
         found = [array for layer in bundle.networks.get(name, []) for array in layer]
         if len(found) != len(expected) or not all(map(np.array_equal, found, expected)):
             raise ValueError(f"network {name!r} differs from that of space {base.space_id}")
-    return dataclasses.replace(bundle, space_id=base.space_id)
+    return dataclasses.replace(bundle, space_id=base.space_id, ratios=base.ratios | bundle.ratios)
 
 
 def _check_format(header: Mapping[str, str]) -> None:

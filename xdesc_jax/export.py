@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from xdesc_jax import __version__, console, pytorch_translator, torch_format
+from xdesc_jax import __version__, console, pretrained, pytorch_translator, torch_format
 from xdesc_jax.bundle import Bundle, Layers, ParitySample, inherit_space, load
 from xdesc_jax.descriptors import DescriptorSpec, from_stored
 from xdesc_jax.files import already_done, config_hash, content_hash, read_json, write_json
@@ -40,9 +40,9 @@ def export(
     """Run directory -> model file, or a checkpoint for the paper's PyTorch code.
 
     Args:
-        run: what `xdesc train` wrote; for `pth` also a model file (.safetensors). Of a run, the PyTorch networks
-            get its batch norms as they are. A model file holds them folded into the linear layers, so its PyTorch
-            networks get norms that change nothing, and compute the same function.
+        run: what `xdesc train` wrote; for `pth` also a model file or the name of one that ships. Of a run, the
+            PyTorch networks get its batch norms as they are. A model file holds them folded into the linear layers,
+            so its PyTorch networks get norms that change nothing, and compute the same function.
         out: file to write, which ends in .safetensors or .pth as `format` is. Beside a .pth lies <out>.config.json,
             from which their code builds the networks.
         which: the checkpoint of the best validation figures, or the latest.
@@ -55,12 +55,14 @@ def export(
 
     Raises:
         FileExistsError: `out` is another model and `overwrite` is off.
-        ValueError: no checkpoint, numpy does not reproduce the networks to 1e-5, or a model that their code
-            cannot hold.
+        ValueError: no checkpoint, numpy does not reproduce the networks to 1e-5, weights that float16 cannot hold, or
+            a model that their code cannot.
     """
     run, out = Path(run), Path(out)
     if out.suffix != f".{format}":
         raise ValueError(f"{out}: model files end in .{format} for --format {format}, found {out.suffix!r}")
+    if format == "pth" and not run.exists() and str(run) in pretrained.names("translator"):
+        run = pretrained.path(str(run))
     from_file = run.is_file()
     if from_file and format == "safetensors":
         raise ValueError(f"{run}: is a file, expected a run directory (--format pth also takes a model file)")
@@ -153,7 +155,7 @@ def rounded(model: TrainedModel) -> tuple[TrainedModel, float]:
     """The model with its folded weights rounded to float16, and the largest change that makes to the sample's rows.
 
     Raises:
-        ValueError: a weight is beyond float16's range.
+        ValueError: a weight is beyond float16's range, or would change a member that the model leaves as it was.
     """
     networks: dict[str, list[dict[str, np.ndarray]]] = {}
     for name, layers in model.networks.items():
@@ -165,6 +167,11 @@ def rounded(model: TrainedModel) -> tuple[TrainedModel, float]:
                 largest = max(float(np.abs(a).max()) for a in arrays)
                 raise ValueError(f"{name}: a weight is {largest:g}, beyond the 65504 of float16; export as float32")
             networks[name].append({"kernel": kernel, "bias": bias})
+            if model.base and name in model.base.networks and not all(map(np.array_equal, arrays, (kernel, bias))):
+                raise ValueError(
+                    f"{name}: is float32 in the model that was added to, and float16 would change it, so that old "
+                    "embeddings were no longer of this space; export as float32"
+                )
     half = dataclasses.replace(model, networks=networks)
     samples = {name: rows[:SAMPLE_ROWS] for name, rows in model.samples.items()}
     before, after = reference(model, samples), reference(half, samples)
