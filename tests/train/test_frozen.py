@@ -125,6 +125,19 @@ def test_without_freeze_the_space_has_another_name(grown, model, config, toy_rec
     assert bundle.space_id != load(model).space_id
 
 
+def test_members_may_have_other_hidden_widths_than_the_configuration(model, config, toy_records, tmp_path):
+    bundle, rng = load(model), np.random.default_rng(0)
+    narrow = {"encoder/toy-plain": layers(rng, 9, 5, 8), "decoder/toy-plain": layers(rng, 8, 5, 9)}
+    other = dataclasses.replace(bundle, networks={**bundle.networks, **narrow}, space_id=None, statistics={})
+    init, once = other.save(tmp_path / "narrow.safetensors"), dataclasses.replace(config, epochs=1)
+    with pytest.raises(ValueError, match="encoder/toy-plain has layers"):
+        train(once, toy_records, tmp_path / "joint", init=init, add=(NEW,))
+    run = train(once, toy_records, tmp_path / "run", init=init, freeze="all", add=(NEW,))
+    grown = to_bundle(load_model(run))
+    assert grown.space_id == other.space_id and NEW in grown.specs
+    Translator(grown).self_check()
+
+
 def test_another_model_file_in_the_run_directory_is_refused(grown, exported, tmp_path):
     run = Path(shutil.copytree(grown, tmp_path / "run"))
     shutil.copyfile(exported, run / "frozen.safetensors")

@@ -83,7 +83,8 @@ def train(
     inputs.inputs_function(config, specs, dict.fromkeys(specs, 1.0), augment=True)
     plain = build_networks(specs, config.model)
     if bundle is not None:
-        check_fit(bundle, plain, jax.eval_shape(partial(create_state, plain), jax.random.key(0)))
+        fresh = jax.eval_shape(partial(create_state, plain), jax.random.key(0))
+        check_fit(bundle, plain, fresh, frozen=freeze == "all")
     if run.exists() and not (run / "config.json").exists() and any(p.suffix != ".partial" for p in run.iterdir()):
         raise FileExistsError(f"{run}: is not empty and holds no run; choose another folder")
     if overwrite and run.exists():

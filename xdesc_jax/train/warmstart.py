@@ -56,8 +56,8 @@ def start_from_bundle(
     return dataclasses.replace(state, params=params, batch_stats=stats)
 
 
-def check_fit(bundle: Bundle, networks: Networks, state: TrainState) -> list[str]:
-    """The networks that the bundle can start.
+def check_fit(bundle: Bundle, networks: Networks, state: TrainState, *, frozen: bool = False) -> list[str]:
+    """The networks that the bundle can start; those that stay `frozen` may have any hidden widths.
 
     Raises:
         ValueError: another kind of model, embedding width, hidden widths or descriptor spec; or nothing in common.
@@ -68,11 +68,11 @@ def check_fit(bundle: Bundle, networks: Networks, state: TrainState) -> list[str
     if not shared:
         raise ValueError(f"--init: the model holds {sorted(bundle.specs)}, none of {list(networks.names)}")
     for name in shared:
-        _check(name, bundle, networks, state)
+        _check(name, bundle, networks, state, frozen)
     return shared
 
 
-def _check(name: str, bundle: Bundle, networks: Networks, state: TrainState) -> None:
+def _check(name: str, bundle: Bundle, networks: Networks, state: TrainState, frozen: bool) -> None:
     for descriptor in name.split("/")[1:]:
         found, expected = bundle.specs[descriptor], networks.specs[descriptor]
         if found != expected:
@@ -80,7 +80,8 @@ def _check(name: str, bundle: Bundle, networks: Networks, state: TrainState) -> 
     linears = len(networks.modules[name].hidden) + 1
     wanted = [state.params[name][f"linear{i}"]["kernel"].shape for i in range(linears)]
     held = [kernel.shape for kernel, _ in bundle.networks[name]]
-    if held != wanted:
+    ends = [(shapes[0][0], shapes[-1][1]) for shapes in (held, wanted)]
+    if ends[0] != ends[1] if frozen else held != wanted:
         raise ValueError(f"--init: {name} has layers {held}, the configuration wants {wanted}")
 
 
