@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from xdesc_jax import bundle, cli, pretrained
+from xdesc_jax import bundle, cli, pretrained, torch_format
 from xdesc_jax.descriptors import unit_rows
 from xdesc_jax.evaluate.command import homography
+from xdesc_jax.export import export
 from xdesc_jax.infer import Translator
 
 ROWS = unit_rows(np.random.default_rng(0).normal(size=(7, 5)))
@@ -84,6 +86,7 @@ def test_translate_takes_a_shipped_model(shipped, tmp_path):
     [
         ["translate", "{tmp}/in.npy", "{tmp}/out.npy", "--source", "ones", "--target", "twos", "--model", "colmpa"],
         ["evaluate", "homography", "{tmp}/scenes", "--out", "{tmp}/out", "--model", "colmpa"],
+        ["calibrate", "colmpa", "{tmp}/scenes", "--out", "{tmp}/out"],
     ],
     ids=lambda words: words[0],
 )
@@ -97,6 +100,20 @@ def test_stages_suggest_near_names_for_an_unknown_model(words, shipped, tmp_path
     assert cli.main([word.format(tmp=tmp_path) for word in words]) == 2
     assert "colmpa: no such model file, nor one that ships" in capsys.readouterr().err
     assert not (tmp_path / "out").exists() and not (tmp_path / "out.npy").exists()
+
+
+def test_a_shipped_model_is_calibrated_into_another_file_alone(shipped, tmp_path, capsys):
+    before = (shipped / "colmap.safetensors").read_bytes()
+    assert cli.main(["calibrate", "colmap", str(tmp_path)]) == 2
+    assert "colmap: ships with the package and stays as it is; name another file with --out" in capsys.readouterr().err
+    assert (shipped / "colmap.safetensors").read_bytes() == before
+
+
+def test_a_shipped_model_is_exported_to_pytorch_by_name(shipped, tmp_path, monkeypatch):
+    written = {}
+    monkeypatch.setattr(torch_format, "write", lambda path, content: path.write_bytes(b"x") and written.update(content))
+    export(Path("colmap"), tmp_path / "model.pth", format="pth")
+    assert [name for name, _ in written["encoders"]] == ["ones", "twos"]
 
 
 def test_evaluation_takes_a_shipped_model_and_says_what_it_lacks(shipped, scene_and_features, tmp_path, capsys):

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from xdesc_jax import console, ratios
+from xdesc_jax import console, pretrained, ratios
 from xdesc_jax.bundle import save_ratios
 from xdesc_jax.evaluate.command import extracted_stores, given_stores
 from xdesc_jax.evaluate.homography import Comparison, Searched, comparisons, search
@@ -132,9 +132,9 @@ def calibrate(
     """Model file -> the same with ratio thresholds for matching its rows.
 
     Args:
-        model: model file (.safetensors).
+        model: model file (.safetensors), or the name of one that ships with the package (see `xdesc models`).
         scenes: folder of scenes, as for `xdesc evaluate homography`; not those that the model is judged on.
-        out: model file to write; MODEL itself where left out.
+        out: model file to write; MODEL itself where left out, unless it is one that ships.
         ratio: the ratio of native rows, whose precision the others are to reach.
         features: feature files, or folders of them, of the photos by their names below SCENES; extracted,
             and not kept, where none are given.
@@ -150,12 +150,15 @@ def calibrate(
         The ratios in the model file; the figures lie beside it as `<out>.ratios.json`.
 
     Raises:
-        ValueError: a ratio out of range, a descriptor that the model lacks, scenes in which native rows have
-            no correct match, or what `xdesc evaluate homography` refuses.
+        ValueError: a ratio out of range, a shipped model without `out`, a descriptor that the model lacks, scenes
+            in which native rows have no correct match, or what `xdesc evaluate homography` refuses.
         FileNotFoundError: a file that is missing.
         FileExistsError: `out` is another file and `overwrite` is off.
     """
     ratios.check({"native rows": ratio})
+    named, model = Path(model), pretrained.resolve(model)
+    if out is None and model != named:
+        raise ValueError(f"{named}: ships with the package and stays as it is; name another file with --out")
     translator, found = Translator.load(model), find_scenes(scenes)
     out = Path(out or model)
     if out.exists() and not out.samefile(model) and not overwrite:
