@@ -76,7 +76,7 @@ def pretrained(
         train(added_config.get_config(), data, out / kind, init=out / "base.safetensors", freeze="all", add=names)
         raw, model = out / f"{kind}-raw.safetensors", out / f"{kind}.safetensors"
         export(out / kind, raw, which="latest", dtype="float16")
-        calibrate(raw, calibration, out=model, keypoints=kind)
+        calibrate(raw, calibration, out=model, keypoints=kind, overwrite=True)
         results = homography(
             scenes, out=out / f"homography-{kind}", model=model, keypoints=kind, max_keypoints=MAX_KEYPOINTS,
             descriptors=(*members, *names), processes=processes,

@@ -34,7 +34,10 @@ def test_a_translator_comes_out_calibrated_in_half_precision_and_with_a_card(tmp
     monkeypatch.setattr(pipeline.base_config, "get_config", lambda: BASE)
     monkeypatch.setattr(pipeline.added_config, "get_config", lambda: ADDED)
     monkeypatch.setattr(pipeline, "ADDED", {"opencv": ("orb",)})
-    (model,) = pipeline.pretrained(photos=photos, scenes=known, calibration=known, out=tmp_path / "out", processes=1)
+    inputs = {"photos": photos, "scenes": known, "calibration": known, "out": tmp_path / "out", "processes": 1}
+    (model,) = pipeline.pretrained(**inputs)
+    before = model.read_bytes()
+    assert pipeline.pretrained(**inputs) == [model] and model.read_bytes() == before  # finished steps are skipped
     translator, base = Translator.load(model), Translator.load(tmp_path / "out" / "base.safetensors")
     assert translator.names == ["brief", "opencv-sift", "orb"]
     assert translator.space_id == base.space_id
