@@ -123,7 +123,7 @@ def test_finished_pairs_are_found_and_others_refused(folder, tmp_path, capsys):
         pairs(tmp_path / "p", photos=folder, warped=SETTINGS, format="npy", seed=1)
 
 
-@pytest.mark.parametrize("settings", [{"views": 0}, {"pairs": 0}, {"carried_share": 1.5}])
+@pytest.mark.parametrize("settings", [{"views": 0}, {"pairs": 0}, {"carried_share": 1}])
 def test_settings_out_of_range_are_refused(settings):
     with pytest.raises(ValueError, match=next(iter(settings))):
         WarpedSettings(**settings)
@@ -148,6 +148,12 @@ def test_scenes_use_the_photos_kept_out_of_training(folder, tmp_path):
     out = scenes(tmp_path / "s", photos=folder, views=1, limit=None, validation_share=0.3)
     names = {p.name.split("-", 1)[1] for p in out.iterdir() if p.is_dir()}
     assert {name.rsplit("/")[-1].removesuffix(".png") for name in kept} <= names
+
+
+def test_scenes_without_a_photo_kept_out_of_training_are_refused(folder, tmp_path):
+    with pytest.raises(ValueError, match=r"none of its \d+ photos is kept out .* share of 0"):
+        scenes(tmp_path / "s", photos=folder, validation_share=0)
+    assert not (tmp_path / "s").exists()
 
 
 def test_pairs_come_from_photos_or_from_places(folder, tmp_path):

@@ -48,7 +48,7 @@ def scenes(
         overwrite: make the folder anew even if it is there.
 
     Raises:
-        ValueError: no photo, or settings out of range.
+        ValueError: no photo, none kept out of training, or settings out of range.
         FileExistsError: `out` was made with other settings.
     """
     if views < 1 or (limit is not None and limit < 1):
@@ -56,7 +56,13 @@ def scenes(
     names = sorted(list_photos(photos))
     if validation_share is not None:
         split = split_photos(names, validation_share, seed)
-        names = [name for name in names if split[name] == VALIDATION]
+        kept_out = [name for name in names if split[name] == VALIDATION]
+        if not kept_out:
+            raise ValueError(
+                f"{photos}: none of its {len(names)} photos is kept out of training with a validation share of "
+                f"{validation_share}; pass --validation-share None to take any"
+            )
+        names = kept_out
     if limit is not None and len(names) > limit:
         names = sorted(np.random.default_rng(seed).choice(names, limit, replace=False).tolist())
     config = {"photos": names, "views": views, "seed": seed, "warp": dataclasses.asdict(warp)}

@@ -63,8 +63,8 @@ class WarpedSettings:
         for field in ("views", "pairs", "max_keypoints"):
             if getattr(self, field) < 1:
                 raise ValueError(f"{field} is {getattr(self, field)}, expected at least 1")
-        if not 0 <= self.carried_share <= 1:
-            raise ValueError(f"carried_share is {self.carried_share}, expected 0 to 1")
+        if not 0 <= self.carried_share < 1:
+            raise ValueError(f"carried_share is {self.carried_share}, expected 0 to below 1")
 
 
 class WarpedPairs:
@@ -216,7 +216,7 @@ def corresponding(
     residual = residuals(expected.take(rows), found.take(columns))
     carried = np.setdiff1d(np.flatnonzero(expected.scales >= found.scales.min(initial=np.inf)), rows)
     share = settings.carried_share
-    count = int(min(len(carried), len(rows) * share / max(1 - share, share))) if len(rows) else 0
+    count = int(min(len(carried), len(rows) * share / (1 - share)))
     carried = rng.choice(carried, count, replace=False)
     moved = displaced(expected.take(carried), residual[rng.integers(len(rows), size=count)] if count else residual[:0])
     second = Keypoints(
