@@ -18,7 +18,7 @@ from xdesc_jax.data.records import is_finished, summarize
 from xdesc_jax.data.resident import load_arrays
 from xdesc_jax.data.schema import PATCH, RecordInfo
 from xdesc_jax.descriptors import get_spec
-from xdesc_jax.features.describe import describe_patches, weight_file
+from xdesc_jax.features.describe import describe_patches, describer, weight_file
 from xdesc_jax.features.weights import parse_weights
 from xdesc_jax.files import atomic, content_hash
 
@@ -51,6 +51,8 @@ def describe(
         raise ValueError(f"{records}: records without patches (columns: {', '.join(info.columns)})")
     given = parse_weights(weights)
     files = {name: weight_file(name, given.get(name)) for name in descriptors}
+    for name, file in files.items():
+        describer(name, file)  # what cannot be computed is better said before the records are read
     config = {
         "records": info.config_hash,
         "descriptors": {name: get_spec(name).to_dict() for name in descriptors},
