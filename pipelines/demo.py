@@ -59,8 +59,8 @@ DRAWN = (
 )
 TEXT = (
     "This translator was trained within minutes on views of a dozen photos, to show that the parts work "
-    "together. It is not one to use: translators trained on many photos are far better, and those that the "
-    "package is to ship will be."
+    "together. It is not one to use: translators trained on many photos are far better, as those are "
+    "that ship with the package."
 )
 WARPED_TEXT = (
     "Four photos that were not trained on, each matched to five views of it under random homographies, in "
