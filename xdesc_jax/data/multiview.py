@@ -158,7 +158,7 @@ class MultiviewPairs:
             columns, found = self._pairs(place, work / DATABASE, models)
             write_json(figures, found)
             with atomic(file) as temporary, temporary.open("wb") as out:
-                np.savez(out, **columns)
+                np.savez(out, **columns)  # type: ignore[arg-type]
         self.figures[place] = read_json(figures)
         with np.load(file) as arrays:
             return dict(arrays)
