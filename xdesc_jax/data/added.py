@@ -49,6 +49,8 @@ def describe(
     info = RecordInfo.load(records)
     if not info.has_patches:
         raise ValueError(f"{records}: records without patches (columns: {', '.join(info.columns)})")
+    if info.has_pairs:
+        raise ValueError(f"{records}: records of pairs, expected records of descriptors (made by `xdesc records`)")
     given = parse_weights(weights)
     files = {name: weight_file(name, given.get(name)) for name in descriptors}
     for name, file in files.items():

@@ -203,9 +203,8 @@ def training_command(config: DescriptorConfig, settings: dict[str, Any]) -> str:
     words = ["xdesc train-descriptor"]
     words += [f"--data {name}={data['weight']:g}" for name, data in settings["data"].items()]
     words += ["--workdir RUN"]
-    words += [f"--init {(settings.get('started_from') or {}).get('name') or 'WEIGHTS'}.safetensors"] * bool(
-        settings["init"]
-    )
+    if settings["init"]:
+        words.append(f"--init {(settings.get('started_from') or {}).get('name') or 'WEIGHTS'}")
     return " ".join(words + _flags(dataclasses.asdict(config), dataclasses.asdict(DescriptorConfig())))
 
 
