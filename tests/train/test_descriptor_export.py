@@ -92,6 +92,6 @@ def test_the_command_names_what_differs_from_the_defaults():
     config = DescriptorConfig("sosnet", "sosnet", resident=True, augmentation=AugmentationConfig(flips=False))
     settings = {"data": {"a": {"weight": 2.0}}, "init": "0", "started_from": {"name": "hardnet-xdesc"}}
     assert training_command(config, settings) == (
-        "xdesc train-descriptor --data a=2 --workdir RUN --init hardnet-xdesc.safetensors "
+        "xdesc train-descriptor --data a=2 --workdir RUN --init hardnet-xdesc "
         "--network sosnet --loss sosnet --resident --augmentation.no-flips"
     )
