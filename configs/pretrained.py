@@ -3,6 +3,7 @@
 These make a young network worse and an old one better, so `pipelines/pretrained.py` runs this training first, then
 `finish`, then adds descriptors with `configs/pretrained_added.py`. 659 k rows of 1103 photos: 43 s on one H100.
 
+    xdesc train --config configs/pretrained.py --data RECORDS --workdir runs/first
     python -m pipelines.pretrained --photos PHOTOS --scenes SCENES --calibration OTHER_SCENES --out runs/pretrained
 """
 
