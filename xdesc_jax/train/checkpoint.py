@@ -298,8 +298,10 @@ def load_model(run: Path | str, which: str = "best") -> TrainedModel:
 def _provenance(run: Path, settings: dict[str, Any], config: TrainConfig, position: Position) -> dict[str, Any]:
     history = read_json(run / "validation.json") if (run / "validation.json").exists() else []
     figures = [entry for entry in history if entry["step"] == position.step]
+    # A model file travels: where the records lay is nobody's concern there.
+    data = settings["data"] | {"path": Path(settings["data"]["path"]).name}
     return {
-        "data": settings["data"], "init": settings["init"], "versions": settings["versions"],
+        "data": data, "init": settings["init"], "versions": settings["versions"],
         "config_hash": config.hash, "steps": position.step, "rows_seen": position.step * config.batch_size,
         "validation": figures[-1] if figures else None,
     }  # fmt: skip
