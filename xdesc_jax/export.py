@@ -61,8 +61,8 @@ def export(
     run, out = Path(run), Path(out)
     if out.suffix != f".{format}":
         raise ValueError(f"{out}: model files end in .{format} for --format {format}, found {out.suffix!r}")
-    if format == "pth" and not run.exists() and str(run) in pretrained.names("translator"):
-        run = pretrained.path(str(run))
+    if format == "pth" and not run.exists():
+        run = pretrained.find(str(run), "translator") or run
     from_file = run.is_file()
     if from_file and format == "safetensors":
         raise ValueError(f"{run}: is a file, expected a run directory (--format pth also takes a model file)")

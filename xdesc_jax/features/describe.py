@@ -104,8 +104,8 @@ def weight_file(name: str, given: Path | str | None = None) -> Path | None:
         return None
     if given is not None:
         return Path(given)
-    if name in pretrained.names("weights"):
-        return pretrained.path(name)
+    if (shipped := pretrained.find(name, "weights")) is not None:
+        return shipped
     by_hand = f"give their file with --weights {name}=FILE"
     if name not in official.RELEASES:
         raise ValueError(f"descriptor {name!r} has weights; none ship with this installation, so {by_hand}")

@@ -43,16 +43,23 @@ def names(kind: Kind | None = None) -> list[str]:
     return [name for name in found if kind is None or card(name)["kind"] == kind]
 
 
+def find(name: str, kind: Kind | None = None) -> Path | None:
+    """The shipped file of that name; None where none ships, or one of another kind. Reads its card alone."""
+    file = FOLDER / f"{name}.safetensors"
+    if file.parent != FOLDER or not file.is_file():
+        return None
+    return file if kind is None or card(name)["kind"] == kind else None
+
+
 def path(name: str, kind: Kind | None = None) -> Path:
     """The shipped file of that name.
 
     Raises:
         FileNotFoundError: none of that name and kind; suggests near names and lists what there is.
     """
-    known = names(kind)
-    if name not in known:
-        raise FileNotFoundError(f"no {kind or 'file'} {name!r} ships with the package{_near(name, known)}")
-    return FOLDER / f"{name}.safetensors"
+    if (file := find(name, kind)) is None:
+        raise FileNotFoundError(f"no {kind or 'file'} {name!r} ships with the package{_near(name, names(kind))}")
+    return file
 
 
 def card(name: str) -> dict[str, Any]:
@@ -92,14 +99,15 @@ def resolve(model: Path | str, kind: Kind = "translator") -> Path:
     own = Path(model)
     if own.is_file():
         return own
-    known = names(kind)
-    if str(model) in known:
-        return path(str(model))
+    if (shipped := find(str(model), kind)) is not None:
+        return shipped
     if own.is_dir():
         made = " (xdesc export makes one of a run directory)" if kind == "translator" else ""
         raise ValueError(f"{own}: is a folder, expected a {'model' if kind == 'translator' else 'weight'} file{made}")
     what = "model" if kind == "translator" else "weight"
-    raise FileNotFoundError(f"{own}: no such {what} file, nor one that ships with the package{_near(own.stem, known)}")
+    raise FileNotFoundError(
+        f"{own}: no such {what} file, nor one that ships with the package{_near(own.stem, names(kind))}"
+    )
 
 
 def _near(name: str, known: list[str]) -> str:
