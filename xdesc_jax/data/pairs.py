@@ -6,8 +6,6 @@ whose rows hold two patches of one point (`patch`, `pair`) and the point's numbe
 
 from __future__ import annotations
 
-import dataclasses
-import shutil
 from pathlib import Path
 from typing import Literal
 
@@ -15,8 +13,7 @@ import numpy as np
 
 from xdesc_jax import console
 from xdesc_jax.data.multiview import MultiviewPairs, MultiviewSettings
-from xdesc_jax.data.records import RecordSettings, build, is_finished, summarize
-from xdesc_jax.data.rows import RowSource
+from xdesc_jax.data.records import RecordSettings, make
 from xdesc_jax.data.schema import RecordInfo
 from xdesc_jax.data.warped import WarpedPairs, WarpedSettings
 
@@ -63,28 +60,16 @@ def pairs(
         raise ValueError("pairs come from --photos or from --multiview places: name one of the two")
     settings = RecordSettings(format, validation_share, seed, None, rows_per_shard)
     work = out.with_name(f".{out.name}.work")
-    if photos is None:
+    source: WarpedPairs | MultiviewPairs
+    if photos is not None:
+        source = WarpedPairs(photos, warped, work / "parts", processes=processes, strict=strict)
+    else:
         assert multiview is not None
-        return build_pairs(
-            out, MultiviewPairs(multiview, work / "places", places, strict=strict), work, settings, overwrite
-        )
-    source = WarpedPairs(photos, warped, work / "parts", processes=processes, strict=strict)
-    info = build_pairs(out, source, work, settings, overwrite)
-    if len(source.residuals):
+        source = MultiviewPairs(multiview, work / "places", places, strict=strict)
+    shown = {"out": out, "found": f"{len(source.names)} photos or places"}
+    info = make("pairs", shown, out, source, work, settings, overwrite)
+    if isinstance(source, WarpedPairs) and len(source.residuals):
         _summarize_residuals(source.residuals)
-    return info
-
-
-def build_pairs(out: Path, source: RowSource, work: Path, settings: RecordSettings, overwrite: bool) -> RecordInfo:
-    """Writes the pairs of `source`, or finds them written."""
-    config = {**dataclasses.asdict(settings), **source.config}
-    console.settings("pairs", {"out": out, "found": f"{len(source.names)} photos or places", **config})
-    if is_finished(out, config, overwrite):
-        console.out.print(f"{out} is finished", markup=False)
-        return RecordInfo.load(out)
-    info = build(out, source, work, settings, config)
-    shutil.rmtree(work)
-    summarize(info)
     return info
 
 

@@ -141,13 +141,36 @@ def records(
             source = ExtractedPhotos(
                 photos, extraction, work / "parts", processes=processes, patches=patches, strict=strict
             )
-        config = {**dataclasses.asdict(settings), **source.config}
         origin = photos or " ".join(map(str, paired))
-        console.settings("records", {"from": origin, "out": out, "found": f"{len(source.names)} photos", **config})
-        if is_finished(out, config, overwrite):
-            console.out.print(f"{out} is finished", markup=False)
-            return RecordInfo.load(out)
-        info = build(out, source, work, settings, config)
+        shown = {"from": origin, "out": out, "found": f"{len(source.names)} photos"}
+        return make("records", shown, out, source, work, settings, overwrite)
+
+
+def make(
+    title: str,
+    shown: dict[str, Any],
+    out: Path,
+    source: RowSource,
+    work: Path,
+    settings: RecordSettings,
+    overwrite: bool,
+) -> RecordInfo:
+    """Prints the settings, and writes the rows of `source` as `out` unless they are there.
+
+    Args:
+        title, shown: printed before the settings.
+        out, source, work, settings: as for `build`; `work` is removed.
+        overwrite: make the folder anew even if it is there.
+
+    Raises:
+        ValueError, FileExistsError: as `build` and `is_finished`.
+    """
+    config = {**dataclasses.asdict(settings), **source.config}
+    console.settings(title, {**shown, **config})
+    if is_finished(out, config, overwrite):
+        console.out.print(f"{out} is finished", markup=False)
+        return RecordInfo.load(out)
+    info = build(out, source, work, settings, config)
     shutil.rmtree(work)
     summarize(info)
     return info
