@@ -4,6 +4,7 @@ import cv2
 import numpy as np
 import pytest
 
+from xdesc_jax.bundle import Bundle
 from xdesc_jax.descriptors import DescriptorSpec, unit_rows
 from xdesc_jax.store import ImageFeatures, StoreWriter
 
@@ -38,3 +39,13 @@ def feature_folder(tmp_path):
                     features = ImageFeatures(moved, rows[:, ::step], np.ones(29, bool), (190, 150))
                     writer.write(f"{scene}/{k}.png", features)
     return tmp_path / "features"
+
+
+@pytest.fixture
+def model(tmp_path):
+    """The exact translator between `own-a` and `own-b`: both networks of `own-b` reverse the values."""
+    straight, zeros = np.eye(WIDTH, dtype=np.float32), np.zeros(WIDTH, np.float32)
+    kernels = {"own-a": straight, "own-b": straight[::-1].copy()}
+    networks = {f"{part}/{n}": [(k, zeros)] for part in ("encoder", "decoder") for n, k in kernels.items()}
+    specs = {name: DescriptorSpec(name, WIDTH) for name in kernels}
+    return Bundle("encoder_decoder", specs, WIDTH, networks).save(tmp_path / "model.safetensors")

@@ -33,16 +33,6 @@ def searched(mode, source, target, ratios, correct):
     )  # fmt: skip
 
 
-@pytest.fixture
-def model(tmp_path):
-    """The exact translator between `own-a` and `own-b`: both networks of `own-b` reverse the values."""
-    straight, zeros = np.eye(WIDTH, dtype=np.float32), np.zeros(WIDTH, np.float32)
-    kernels = {"own-a": straight, "own-b": straight[::-1].copy()}
-    networks = {f"{part}/{n}": [(k, zeros)] for part in ("encoder", "decoder") for n, k in kernels.items()}
-    specs = {name: DescriptorSpec(name, WIDTH) for name in kernels}
-    return Bundle("encoder_decoder", specs, WIDTH, networks).save(tmp_path / "model.safetensors")
-
-
 def test_figures_at_a_ratio_by_hand():
     """At 0.8: three matches, two right, of ten that could be found; equal ratios pass together."""
     ranked = ranking([0.95, 0.8, 0.5, 0.8], [True, False, True, True])

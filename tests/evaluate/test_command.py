@@ -4,27 +4,12 @@ import json
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 from xdesc_jax import cli
-from xdesc_jax.bundle import Bundle
-from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.evaluate import command
 from xdesc_jax.evaluate.command import given_stores, homography
 from xdesc_jax.evaluate.homography import Comparison
-
-WIDTH = 24
-
-
-@pytest.fixture
-def model(tmp_path):
-    """The exact translator between `own-a` and `own-b`: both networks of `own-b` reverse the values."""
-    straight, zeros = np.eye(WIDTH, dtype=np.float32), np.zeros(WIDTH, np.float32)
-    kernels = {"own-a": straight, "own-b": straight[::-1].copy()}
-    networks = {f"{part}/{n}": [(k, zeros)] for part in ("encoder", "decoder") for n, k in kernels.items()}
-    specs = {name: DescriptorSpec(name, WIDTH) for name in kernels}
-    return Bundle("encoder_decoder", specs, WIDTH, networks).save(tmp_path / "model.safetensors")
 
 
 def by_comparison(results):
