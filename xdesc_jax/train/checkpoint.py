@@ -276,11 +276,8 @@ def load_model(run: Path | str, which: str = "best") -> TrainedModel:
     base = load_frozen(run, settings)
     if base is not None:
         networks = freeze_members(networks, base, {})
-    checkpoints = Checkpoints(run, settings["hash"], read_only=True)
-    found = checkpoints.restore(jax.eval_shape(partial(create_state, networks), jax.random.key(0)), which)
-    if found is None:
-        raise ValueError(f"{run}: has no checkpoint yet")
-    state, position = found
+    fresh = jax.eval_shape(partial(create_state, networks), jax.random.key(0))
+    state, position = load_state(run, settings["hash"], fresh, which)
     statistics = Statistics.load(run / "statistics.npz")
     model = TrainedModel(
         kind=config.model.kind,
@@ -293,6 +290,14 @@ def load_model(run: Path | str, which: str = "best") -> TrainedModel:
         provenance=_provenance(run, settings, config, position),
     )
     return extend(model, base) if base is not None else model
+
+
+def load_state(run: Path, config_hash: str, like: TrainState, which: str) -> tuple[TrainState, Position]:
+    """The best or latest checkpoint of a run, for reading; raises ValueError where there is none that can be read."""
+    found = Checkpoints(run, config_hash, read_only=True).restore(like, which)
+    if found is None:
+        raise ValueError(f"{run}: has no checkpoint yet")
+    return found
 
 
 def _provenance(run: Path, settings: dict[str, Any], config: TrainConfig, position: Position) -> dict[str, Any]:

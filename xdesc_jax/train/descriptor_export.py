@@ -21,7 +21,7 @@ from xdesc_jax.features import l2net
 from xdesc_jax.features.l2net import L2Net
 from xdesc_jax.features.weights import write_arrays
 from xdesc_jax.files import already_done, config_hash, content_hash, read_json, write_json
-from xdesc_jax.train.checkpoint import Checkpoints, Position
+from xdesc_jax.train.checkpoint import Position, load_state
 from xdesc_jax.train.descriptor_config import DescriptorConfig, from_dict
 from xdesc_jax.train.descriptor_step import create_state, describe, network_of
 
@@ -108,10 +108,7 @@ def load_descriptor(run: Path | str, which: str = "best") -> TrainedDescriptor:
     except TypeError as error:  # names the key
         raise ValueError(f"{run / 'config.json'}: not a configuration of this version ({error})") from error
     like = jax.eval_shape(lambda key: create_state(l2net.init(key)), jax.random.key(0))
-    found = Checkpoints(run, settings["hash"], read_only=True).restore(like, which)
-    if found is None:
-        raise ValueError(f"{run}: has no checkpoint yet")
-    state, position = found
+    state, position = load_state(run, settings["hash"], like, which)
     return TrainedDescriptor(network_of(state.params, state.batch_stats), position, config, settings)
 
 

@@ -7,9 +7,7 @@ checkpoints, log and validation figures. Started again with the same settings, i
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 import os
-import shutil
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,7 +16,7 @@ import jax
 import tyro
 
 from xdesc_jax import console, pretrained
-from xdesc_jax.config import differences, load_config
+from xdesc_jax.config import differences
 from xdesc_jax.data.mixture import Mixture, Part, parse_parts, validation_rows
 from xdesc_jax.features import l2net
 from xdesc_jax.features.l2net import L2Net
@@ -29,7 +27,7 @@ from xdesc_jax.train.descriptor_config import DescriptorConfig
 from xdesc_jax.train.descriptor_step import DescriptorHyper, augment, create_state, network_of, train_step
 from xdesc_jax.train.descriptor_validation import validator
 from xdesc_jax.train.loop import Batches, fit
-from xdesc_jax.train.run import PACKAGES, only_config
+from xdesc_jax.train.run_directory import check_batch, clear, defaults_of, keep_settings, resumed
 from xdesc_jax.train.step import TrainState, learning_rate_factor
 
 
@@ -54,8 +52,7 @@ def train_descriptor(
     """
     run = Path(workdir)
     devices = jax.local_devices()
-    if config.batch_size % len(devices):
-        raise ValueError(f"batch_size {config.batch_size} does not divide over {len(devices)} devices")
+    check_batch(config.batch_size, devices)
     device = f"{len(devices)} x {devices[0].device_kind}"
     device += f" ({os.cpu_count()} cores)" if devices[0].platform == "cpu" else ""
     # What cannot be carried out must fail here, before anything is written.
@@ -63,10 +60,7 @@ def train_descriptor(
     given = l2net.load_either(init) if init else None
     training = Mixture(parts, config.batch_size, config.seed, config.resident, config.rows_per_epoch)
     held_out = {name: validation_rows(p, config.validation_rows) for name, p in _names(parts).items()}
-    if run.exists() and not (run / "config.json").exists() and any(p.suffix != ".partial" for p in run.iterdir()):
-        raise FileExistsError(f"{run}: is not empty and holds no run; choose another folder")
-    if overwrite and run.exists():
-        shutil.rmtree(run)
+    clear(run, overwrite)
     run_hash = _prepare(run, config, parts, training, init, device)
     console.settings(
         f"xdesc train-descriptor -> {run}",
@@ -134,12 +128,7 @@ def _begin(checkpoints: Checkpoints, config: DescriptorConfig, given: L2Net | No
     """The state to start from: the latest good checkpoint, the weights given with --init, or fresh ones."""
     key = jax.random.fold_in(jax.random.key(config.seed), 0)
     state = create_state(given or jax.jit(l2net.init)(key))
-    found = checkpoints.restore(state)
-    if found is None:
-        return state, Position(0, 0, 0)
-    checkpoints.set_aside_after(found[1].step)
-    console.out.print(f"going on from step {found[1].step} (epoch {found[1].epoch}, batch {found[1].batch})")
-    return found
+    return resumed(checkpoints, state) or (state, Position(0, 0, 0))
 
 
 def _prepare(
@@ -161,14 +150,7 @@ def _prepare(
     settings["started_from"] = started_from(init) if init else None
     settings["rows"] = {name: info.counts for name, info in zip(_names(parts), training.infos, strict=True)}
     settings["rows_per_epoch"] = training.rows
-    settings["versions"] = {name: importlib.metadata.version(name) for name in PACKAGES}
-    path = run / "config.json"
-    if not path.exists():
-        write_json(path, settings)
-    elif (found := read_json(path))["hash"] != settings["hash"]:
-        what = "; ".join(differences({k: found.get(k) for k in decisive}, decisive))
-        raise ValueError(f"{run}: was started with other settings ({what}); pass --overwrite or another folder")
-    return settings["hash"]
+    return keep_settings(run, settings, lambda found: differences({k: found.get(k) for k in decisive}, decisive))
 
 
 def started_from(init: Path) -> dict[str, Any]:
@@ -198,12 +180,7 @@ def _summary(run: Path) -> None:
 def command(prog: str, arguments: list[str]) -> None:
     """The command line: the configuration file gives the defaults of all its fields."""
 
-    @dataclasses.dataclass(frozen=True)
-    class First:
-        config: Path | None = None
-
-    first, _ = tyro.cli(First, args=only_config(arguments), return_unknown_args=True)
-    defaults = load_config(first.config, DescriptorConfig) if first.config else DescriptorConfig()
+    defaults = defaults_of(arguments, DescriptorConfig)
 
     def stage(
         data: tyro.conf.UseAppendAction[tuple[str, ...]],

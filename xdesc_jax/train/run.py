@@ -7,8 +7,6 @@ and validation figures. Started again with the same settings, it goes on where i
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
-import shutil
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -20,22 +18,21 @@ import tyro
 from xdesc_jax import console, pretrained
 from xdesc_jax.bundle import Bundle
 from xdesc_jax.bundle import load as load_bundle
-from xdesc_jax.config import TrainConfig, differences, load_config
+from xdesc_jax.config import TrainConfig, differences
 from xdesc_jax.data.resident import ResidentSet
 from xdesc_jax.data.schema import TRAIN, VALIDATION, RecordInfo
 from xdesc_jax.data.source import Source
-from xdesc_jax.files import config_hash, content_hash, read_json, write_json
+from xdesc_jax.files import config_hash, content_hash, read_json
 from xdesc_jax.models import Networks, build_networks
 from xdesc_jax.train import inputs, parallel
 from xdesc_jax.train.checkpoint import Checkpoints, Position
 from xdesc_jax.train.frozen import freeze_members, keep_frozen, with_added
 from xdesc_jax.train.inputs import Statistics
 from xdesc_jax.train.loop import Batches, fit
+from xdesc_jax.train.run_directory import check_batch, clear, defaults_of, keep_settings, resumed
 from xdesc_jax.train.step import Hyper, TrainState, create_state, learning_rate_factor, train_step
 from xdesc_jax.train.validation import validator
 from xdesc_jax.train.warmstart import check_fit, start_from_bundle
-
-PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
 
 def train(
@@ -75,8 +72,7 @@ def train(
     if jax.process_count() > 1:
         raise ValueError(f"training runs in one process, found {jax.process_count()}")
     devices = jax.local_devices()
-    if config.batch_size % len(devices):
-        raise ValueError(f"batch_size {config.batch_size} does not divide over {len(devices)} devices")
+    check_batch(config.batch_size, devices)
     # What cannot be carried out must fail here, before anything is written.
     training = inputs.open_split(data, TRAIN, config, specs, config.batch_size)
     validation = inputs.open_split(data, VALIDATION, config, specs, min(config.batch_size, 1024))
@@ -85,10 +81,7 @@ def train(
     if bundle is not None:
         fresh = jax.eval_shape(partial(create_state, plain), jax.random.key(0))
         check_fit(bundle, plain, fresh, frozen=freeze == "all")
-    if run.exists() and not (run / "config.json").exists() and any(p.suffix != ".partial" for p in run.iterdir()):
-        raise FileExistsError(f"{run}: is not empty and holds no run; choose another folder")
-    if overwrite and run.exists():
-        shutil.rmtree(run)
+    clear(run, overwrite)
     frozen = bundle if freeze == "all" else None
     run_hash = _prepare(run, config, info, specs, init, {"freeze": freeze, "add": add} if add else {})
     if frozen is not None:
@@ -169,17 +162,13 @@ def _prepare(
     }
     decisive = {"config": settings["config"], "data": info.config_hash, **_inputs(settings)}
     settings |= {"hash": config_hash(decisive)}
-    settings["versions"] = {name: importlib.metadata.version(name) for name in PACKAGES}
-    path = run / "config.json"
-    if not path.exists():
-        write_json(path, settings)
-    elif (found := read_json(path))["hash"] != settings["hash"]:
+
+    def changes(found: dict[str, Any]) -> list[str]:
         changed = differences(found["config"], settings["config"])
         changed += differences({"data": found["data"]["hash"]}, {"data": info.config_hash})
-        changed += differences(_inputs(found), _inputs(settings))
-        what = "; ".join(changed)
-        raise ValueError(f"{run}: was started with other settings ({what}); pass --overwrite or another folder")
-    return settings["hash"]
+        return changed + differences(_inputs(found), _inputs(settings))
+
+    return keep_settings(run, settings, changes)
 
 
 def _inputs(settings: dict[str, Any]) -> dict[str, Any]:
@@ -213,10 +202,7 @@ def _begin(
     """The state to start from: the latest good checkpoint, the model given with --init, or fresh weights."""
     key = jax.random.fold_in(jax.random.key(config.seed), 0)
     state = jax.jit(partial(create_state, networks))(key)
-    found = checkpoints.restore(state)
-    if found is not None:
-        checkpoints.set_aside_after(found[1].step)
-        console.out.print(f"going on from step {found[1].step} (epoch {found[1].epoch}, batch {found[1].batch})")
+    if (found := resumed(checkpoints, state)) is not None:
         return found
     if bundle is not None:
         state = start_from_bundle(state, networks, bundle, rows, statistics.scale)
@@ -238,12 +224,7 @@ def _summary(run: Path) -> None:
 def command(prog: str, arguments: list[str]) -> None:
     """The command line: the configuration file gives the defaults of all its fields."""
 
-    @dataclasses.dataclass(frozen=True)
-    class First:
-        config: Path | None = None
-
-    first, _ = tyro.cli(First, args=only_config(arguments), return_unknown_args=True)
-    defaults = load_config(first.config) if first.config else TrainConfig()
+    defaults = defaults_of(arguments, TrainConfig)
 
     def stage(
         data: Path,
@@ -272,13 +253,3 @@ def command(prog: str, arguments: list[str]) -> None:
         train(settings, data, workdir, init=init, freeze=freeze, add=add, overwrite=overwrite)
 
     tyro.cli(stage, prog=prog, args=arguments)
-
-
-def only_config(arguments: list[str]) -> list[str]:
-    """The words of the command line that name the configuration file."""
-    for i, word in enumerate(arguments):
-        if word == "--config":
-            return arguments[i : i + 2]
-        if word.startswith("--config="):
-            return [word]
-    return []

@@ -1,0 +1,92 @@
+"""What every training does with its run directory, and with the configuration file that gives its defaults.
+
+In: a folder, settings and checkpoints. Out: the folder cleared or found to be of this very run, the settings in its
+`config.json`, and the state to go on from.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import tyro
+
+from xdesc_jax import console
+from xdesc_jax.config import load_config
+from xdesc_jax.files import read_json, write_json
+from xdesc_jax.train.checkpoint import Checkpoints, Position
+from xdesc_jax.train.step import TrainState
+
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+Config = TypeVar("Config")
+
+
+def check_batch(batch_size: int, devices: Sequence[Any]) -> None:
+    """Raises ValueError where the devices cannot share a batch."""
+    if batch_size % len(devices):
+        raise ValueError(f"batch_size {batch_size} does not divide over {len(devices)} devices")
+
+
+def clear(run: Path, overwrite: bool) -> None:
+    """Discards a run where `overwrite`; raises FileExistsError for a folder of something else."""
+    if run.exists() and not (run / "config.json").exists() and any(p.suffix != ".partial" for p in run.iterdir()):
+        raise FileExistsError(f"{run}: is not empty and holds no run; choose another folder")
+    if overwrite and run.exists():
+        shutil.rmtree(run)
+
+
+def keep_settings(run: Path, settings: dict[str, Any], changes: Callable[[dict[str, Any]], list[str]]) -> str:
+    """Writes `config.json` with the versions of the libraries, or compares it with what is there.
+
+    Args:
+        run: the run directory.
+        settings: what is kept; `hash` identifies the run.
+        changes: settings found -> what differs from these.
+
+    Returns:
+        The hash.
+
+    Raises:
+        ValueError: the run was started with other settings; says which.
+    """
+    path = run / "config.json"
+    if not path.exists():
+        versions = {name: importlib.metadata.version(name) for name in PACKAGES}
+        write_json(path, {**settings, "versions": versions})
+    elif (found := read_json(path))["hash"] != settings["hash"]:
+        what = "; ".join(changes(found))
+        raise ValueError(f"{run}: was started with other settings ({what}); pass --overwrite or another folder")
+    return settings["hash"]
+
+
+def resumed(checkpoints: Checkpoints, like: TrainState) -> tuple[TrainState, Position] | None:
+    """The latest good checkpoint, later ones set aside; None where the run has none."""
+    found = checkpoints.restore(like)
+    if found is not None:
+        checkpoints.set_aside_after(found[1].step)
+        console.out.print(f"going on from step {found[1].step} (epoch {found[1].epoch}, batch {found[1].batch})")
+    return found
+
+
+def defaults_of(arguments: list[str], kind: type[Config]) -> Config:
+    """What the configuration file among command-line words says; the class's own defaults where there is none."""
+
+    @dataclasses.dataclass(frozen=True)
+    class First:
+        config: Path | None = None
+
+    first, _ = tyro.cli(First, args=_only_config(arguments), return_unknown_args=True)
+    return load_config(first.config, kind) if first.config else kind()
+
+
+def _only_config(arguments: list[str]) -> list[str]:
+    for i, word in enumerate(arguments):
+        if word == "--config":
+            return arguments[i : i + 2]
+        if word.startswith("--config="):
+            return [word]
+    return []
