@@ -148,6 +148,27 @@ class Translator:
             key("joint" if joint else "native" if source == target else "translated", source, target)
         )
 
+    def order(self) -> tuple[str, ...]:
+        """Its descriptors from the worst to the best target, by the mean rank-1 of the others' translations.
+
+        Descriptors that the model was not validated with are left out.
+
+        Raises:
+            ValueError: the model was not validated.
+        """
+        validation = self.bundle.provenance.get("validation")
+        rank1 = validation.get("rank1", {}) if isinstance(validation, dict) else {}
+        scores: dict[str, float] = {}
+        for target in self.names:
+            others = [
+                rank1[f"{name}->{target}"] for name in self.names if name != target and f"{name}->{target}" in rank1
+            ]
+            if others:
+                scores[target] = float(np.mean(others))
+        if not scores:
+            raise ValueError(f"{self._where}: holds no validation, so its descriptors have no order; give one")
+        return tuple(sorted(scores, key=scores.__getitem__))
+
     def self_check(self) -> float:
         """Largest deviation from the float32 flax results kept in the model.
 

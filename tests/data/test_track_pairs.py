@@ -30,6 +30,7 @@ def scene(rotations, translations, points, focals=None, tracks=None) -> Model:
         names=tuple(map(str, range(len(rotations)))),
         rotations=np.array(rotations, float),
         translations=np.array(translations, float),
+        cameras=(),
         focals_px=np.array(focals or [100.0] * len(rotations)),
         points=np.array(points, float),
         point=point,

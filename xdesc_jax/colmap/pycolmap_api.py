@@ -21,7 +21,7 @@ with contextlib.suppress(ModuleNotFoundError):
 
 import pycolmap
 
-from xdesc_jax.colmap.model import Model
+from xdesc_jax.colmap.model import Camera, Model
 
 pycolmap.logging.minloglevel = pycolmap.logging.WARNING.value
 
@@ -144,8 +144,18 @@ def map_photos(database: Path, photos: Path, out: Path, two_view_tracks: bool, s
 
 
 def read_model(path: Path) -> Model:
-    """Reads a model's folder; views are sorted by name."""
-    model = pycolmap.Reconstruction(path)
+    """Reads a model's folder, text or binary; views are sorted by name.
+
+    Raises:
+        FileNotFoundError: the folder does not hold a model.
+        ValueError: its files cannot be read.
+    """
+    if not any((path / f"images{end}").exists() for end in (".bin", ".txt")):
+        raise FileNotFoundError(f"{path}: holds no COLMAP model (cameras, images and points3D, .bin or .txt)")
+    try:
+        model = pycolmap.Reconstruction(path)
+    except (ValueError, RuntimeError, IndexError) as error:
+        raise ValueError(f"{path}: not a readable COLMAP model ({error})") from error
     images = sorted((model.images[i] for i in model.reg_image_ids()), key=lambda image: image.name)
     row_of = {point_id: row for row, point_id in enumerate(sorted(model.points3D))}
     points = np.array([model.points3D[point_id].xyz for point_id in row_of], np.float64).reshape(-1, 3)
@@ -165,6 +175,7 @@ def read_model(path: Path) -> Model:
         names=tuple(image.name for image in images),
         rotations=np.array([pose.rotation.matrix() for pose in poses]),
         translations=np.array([pose.translation for pose in poses]),
+        cameras=tuple(Camera(c.model.name, c.width, c.height, tuple(c.params.tolist())) for c in cameras),
         focals_px=np.array([camera.mean_focal_length() for camera in cameras]),
         points=points,
         point=point[order],

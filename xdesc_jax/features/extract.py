@@ -19,7 +19,7 @@ import numpy as np
 
 from xdesc_jax import console
 from xdesc_jax.descriptors import get_entry, get_spec
-from xdesc_jax.features.given import KeypointFile, is_database
+from xdesc_jax.features.given import KeypointFile, is_keypoint_database
 from xdesc_jax.features.images import UnreadablePhoto, list_photos
 from xdesc_jax.features.parts import load_part, photo_stamp, save_part
 from xdesc_jax.features.photo import (
@@ -113,7 +113,7 @@ def extract(
 
 def check_ready(settings: ExtractSettings) -> None:
     """Raises ValueError or FileNotFoundError where the settings cannot be carried out on any photo."""
-    from_database = settings.given and is_database(settings.keypoints)
+    from_database = settings.given and is_keypoint_database(settings.keypoints)
     if COLMAP_SIFT in settings.descriptors and settings.keypoints != "colmap" and not from_database:
         raise ValueError(
             f"descriptor {COLMAP_SIFT!r} exists only where COLMAP detects the keypoints or a COLMAP database "

@@ -14,34 +14,27 @@ from typing import Any
 
 import numpy as np
 
-from xdesc_jax.colmap.database import DatabaseReader
+from xdesc_jax.colmap.database import DatabaseReader, is_database
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.keypoints import Keypoints, from_colmap, from_shapes
 from xdesc_jax.features.photo import GivenKeypoints
 from xdesc_jax.store import FeatureStore
 
-_SQLITE = b"SQLite format 3\0"
-_HDF5 = b"\x89HDF\r\n\x1a\n"
 _SHOWN = 5
 
 
-def is_database(path: Path | str) -> bool:
+def is_keypoint_database(path: Path | str) -> bool:
     """Whether a keypoint file is a COLMAP database (True) or a feature file (False), by its first bytes.
 
     Raises:
         FileNotFoundError: no such file.
         ValueError: it is neither.
     """
-    path = Path(path)
-    if not path.is_file():
+    if not Path(path).is_file():
         raise FileNotFoundError(
             f"{path}: no such file; keypoints are 'colmap', 'opencv', or a file (.h5, COLMAP database)"
         )
-    with path.open("rb") as file:
-        start = file.read(16)
-    if not start.startswith((_SQLITE, _HDF5)):
-        raise ValueError(f"{path}: neither a feature file (HDF5) nor a COLMAP database (SQLite)")
-    return start.startswith(_SQLITE)
+    return is_database(path)
 
 
 class KeypointFile:
@@ -59,7 +52,7 @@ class KeypointFile:
     def __init__(self, path: Path | str, colmap_sift: bool = False):
         self.path = Path(path)
         self._colmap_sift = colmap_sift
-        self._reader = DatabaseReader(path) if is_database(path) else _open_store(path)
+        self._reader = DatabaseReader(path) if is_keypoint_database(path) else _open_store(path)
 
     def __enter__(self) -> KeypointFile:
         return self

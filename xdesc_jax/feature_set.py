@@ -1,0 +1,174 @@
+"""Features of many photos from several files, whose photos may hold different descriptors.
+
+In: feature files and COLMAP databases. Out: one view of all their photos: names, the descriptor of each, and
+its `ImageFeatures` with the origin at the centre of the first pixel. Files are only read. Runs on the base
+install.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from xdesc_jax import ratios as ratio_keys
+from xdesc_jax.colmap.database import DatabaseReader, is_database
+from xdesc_jax.descriptors import DescriptorSpec, get_spec
+from xdesc_jax.features.keypoints import from_colmap
+from xdesc_jax.store import FeatureStore, ImageFeatures
+
+_SHOWN = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Held:
+    """What the rows of a photo are.
+
+    Attributes:
+        spec: the descriptor, or the joint space.
+        translated_from: what they were translated from ('a->b' where it became `b` in between); None for
+            native rows.
+    """
+
+    spec: DescriptorSpec
+    translated_from: str | None = None
+
+    @property
+    def source(self) -> str:
+        """The descriptor that the rows come from."""
+        return self.translated_from or self.spec.name
+
+
+class FeatureSet:
+    """The features of all photos in some files; use as a context manager.
+
+    Args:
+        paths: feature files (.h5) and COLMAP databases; each photo is in one of them.
+        descriptor: what files hold that do not say (hloc's, databases of others); None where all say.
+
+    Attributes:
+        names: of all photos, sorted.
+        ratios: calibrated ratio thresholds that the files came with, by the keys of `ratios`.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: a file that is neither, is damaged, or does not say what it holds; a photo in two files.
+    """
+
+    def __init__(self, paths: Sequence[Path | str], descriptor: str | None = None):
+        self.paths = [Path(path) for path in paths]
+        self._given = get_spec(descriptor) if descriptor else None
+        self._readers: dict[str, FeatureStore | DatabaseReader] = {}
+        self.ratios: dict[str, float] = {}
+        with contextlib.ExitStack() as stack:
+            for path in self.paths:
+                reader = DatabaseReader(path) if is_database(path) else FeatureStore(path, self._given)
+                stack.enter_context(reader)
+                self.ratios |= _ratios(reader)
+                for name in reader.names:
+                    other = self._readers.setdefault(name, reader)
+                    if other is not reader:
+                        raise ValueError(f"photo {name!r} is in two files, {other.path} and {path}")
+            self._stack = stack.pop_all()
+        self.names = sorted(self._readers)
+
+    def __enter__(self) -> FeatureSet:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stack.close()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._readers
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def check_names(self, names: Sequence[str], why: str) -> None:
+        """Raises ValueError with the first five where photos are not in the files; `why` says who names them."""
+        missing = [name for name in dict.fromkeys(names) if name not in self]
+        if missing:
+            files = ", ".join(map(str, self.paths))
+            raise ValueError(
+                f"{why} names {len(missing)} photos that are not in {files}, first {missing[:_SHOWN]}; "
+                f"there are {len(self)}, first {self.names[:_SHOWN]}"
+            )
+
+    def path(self, name: str) -> Path:
+        """The file that holds a photo."""
+        return self._reader(name).path
+
+    def held(self, name: str) -> Held | None:
+        """What the rows of a photo are; None where it has no descriptors at all.
+
+        Raises:
+            KeyError: no such photo.
+            ValueError: nothing says what they are.
+        """
+        reader = self._reader(name)
+        if isinstance(reader, FeatureStore):
+            origin = reader.attributes.get(ratio_keys.TRANSLATED_FROM)
+            return Held(reader.spec, None if origin is None else str(origin))
+        spec = reader.spec(name) or self._given
+        if spec is None:
+            reader.descriptors(name)  # says what is wrong where there are rows
+            return None
+        return Held(spec, reader.translated_from(name))
+
+    def image_size(self, name: str) -> tuple[int, int]:
+        """(width, height) in px; (0, 0) where the file does not say."""
+        reader = self._reader(name)
+        if isinstance(reader, DatabaseReader):
+            return reader.image_size(name)
+        with reader.reading(name) as group:
+            return tuple(int(v) for v in group["image_size"]) if "image_size" in group else (0, 0)  # type: ignore
+
+    def keypoints(self, name: str) -> np.ndarray:
+        """Keypoints of a photo, [N, 2] float32, origin at the centre of the first pixel."""
+        reader = self._reader(name)
+        if isinstance(reader, FeatureStore):
+            return reader.keypoints(name)
+        return from_colmap(reader.keypoints(name)).xy
+
+    def read(self, name: str) -> ImageFeatures:
+        """The features of a photo; a row of a database is valid unless it is zero.
+
+        Raises:
+            KeyError: no such photo.
+            ValueError: damaged, of another descriptor than it says, or other numbers of keypoints and rows.
+        """
+        reader = self._reader(name)
+        if isinstance(reader, FeatureStore):
+            return reader.read(name)
+        held = self.held(name)
+        keypoints = from_colmap(reader.keypoints(name))
+        if held is None:
+            raise ValueError(f"{reader.path}: {name!r} has {len(keypoints)} keypoints, but no descriptors")
+        rows = reader.descriptors(name, held.spec)
+        if len(rows) != len(keypoints):
+            raise ValueError(f"{reader.path}: {name!r} has {len(keypoints)} keypoints and {len(rows)} descriptors")
+        return ImageFeatures(
+            keypoints.xy, rows, np.asarray(rows.any(axis=1)), reader.image_size(name),
+            keypoints.scales, keypoints.oris, keypoints.affine,
+        )  # fmt: skip
+
+    def _reader(self, name: str) -> FeatureStore | DatabaseReader:
+        if name not in self._readers:
+            files = ", ".join(map(str, self.paths))
+            raise KeyError(f"{files}: no photo {name!r} (first of {len(self)}: {self.names[:_SHOWN]})")
+        return self._readers[name]
+
+
+def _ratios(reader: FeatureStore | DatabaseReader) -> dict[str, float]:
+    text = reader.attributes.get(ratio_keys.RATIOS, "{}")
+    try:
+        found = json.loads(text)
+        ratio_keys.check(found)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{reader.path}: attribute 'ratios' is {text!r}, expected ratios ({error})") from error
+    return found
