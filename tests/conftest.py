@@ -1,8 +1,11 @@
 """Four virtual CPU devices for every test, an empty data folder, and where the shared photos and references are."""
 
+import atexit
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 # Tests compile hundreds of small functions and run each once or twice: spend little on optimising them.
@@ -11,6 +14,14 @@ os.environ["XLA_FLAGS"] = (
     + " --xla_force_host_platform_device_count=4"
     + " --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 )
+
+# Many tests compile the same functions, so they share what is compiled, and the processes that they start do, too.
+# A folder for each worker: jax does not write its files atomically.
+compiled = tempfile.mkdtemp(prefix="xdesc-compiled-")
+atexit.register(shutil.rmtree, compiled, ignore_errors=True)
+os.environ["JAX_COMPILATION_CACHE_DIR"] = compiled
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
 # No test finds weights that the user has installed.
 os.environ["XDESC_DATA"] = str(Path(__file__).with_name("no-installed-weights"))
