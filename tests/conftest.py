@@ -15,6 +15,11 @@ os.environ["XLA_FLAGS"] = (
     + " --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 )
 
+# No test finds weights that the user has installed.
+os.environ["XDESC_DATA"] = str(Path(__file__).with_name("no-installed-weights"))
+
+import pytest
+
 # Many tests compile the same functions, so they share what is compiled, and the processes that they start do, too.
 # A folder for each worker: jax does not write its files atomically.
 compiled = tempfile.mkdtemp(prefix="xdesc-compiled-")
@@ -22,11 +27,6 @@ atexit.register(shutil.rmtree, compiled, ignore_errors=True)
 os.environ["JAX_COMPILATION_CACHE_DIR"] = compiled
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
-
-# No test finds weights that the user has installed.
-os.environ["XDESC_DATA"] = str(Path(__file__).with_name("no-installed-weights"))
-
-import pytest
 
 
 @pytest.fixture(scope="session")

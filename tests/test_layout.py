@@ -18,7 +18,7 @@ OWNERS = {
     "platformdirs": ("features/official.py",),
     "torch": ("torch_format.py",),
     "tensorboardX": ("train/log.py",),
-    "matplotlib": ("evaluate/drawing.py",),
+    "matplotlib": ("evaluate/drawing.py", "evaluate/map_drawing.py"),
 }
 
 

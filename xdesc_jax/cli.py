@@ -40,6 +40,10 @@ STAGES: dict[tuple[str, ...], tuple[str, str, str]] = {
     ("evaluate", "homography"): (
         "xdesc_jax.evaluate.command:homography", "features,colmap,report", "matching on scenes with known homographies",
     ),
+    ("evaluate", "localization"): (
+        "xdesc_jax.evaluate.localization:localization", "colmap,report", "localised queries against true poses",
+    ),
+    ("evaluate", "sfm"): ("xdesc_jax.evaluate.sfm:sfm", "colmap,report", "a reconstruction against a reference"),
 }  # fmt: skip
 
 

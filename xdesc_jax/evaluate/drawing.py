@@ -21,7 +21,7 @@ from xdesc_jax.evaluate.measures import THRESHOLDS_PX
 
 CORRECT, WRONG = "#1fd36b", "#ff3b30"
 # After Okabe and Ito: they stay apart under colour blindness; blue and green lighter, for dark pages.
-_PALETTE = ("#2f86d0", "#e69f00", "#12a07a", "#cc79a7", "#56b4e9", "#d55e00", "#8a8a8a")
+PALETTE = ("#2f86d0", "#e69f00", "#12a07a", "#cc79a7", "#56b4e9", "#d55e00", "#8a8a8a")
 _LINES: dict[Mode, dict[str, Any]] = {
     "native": {"linestyle": "-", "linewidth": 2.6},
     "translated": {"linestyle": "-", "linewidth": 1.4, "marker": "o", "markersize": 3},
@@ -112,7 +112,7 @@ def mma_curves(results: Sequence[Result], *, dark: bool = False) -> bytes:
     """
     targets = list(dict.fromkeys(r.comparison.target for r in results))
     sources = list(dict.fromkeys(r.comparison.source for r in results))
-    color = {name: _PALETTE[i % len(_PALETTE)] for i, name in enumerate(sources)}
+    color = {name: PALETTE[i % len(PALETTE)] for i, name in enumerate(sources)}
     ink, faint = ("#e6e6e6", "#555555") if dark else ("#222222", "#cccccc")
     style: Any = dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), ink)
     style |= {"axes.edgecolor": faint, "axes.spines.top": False, "axes.spines.right": False, "font.size": 9}

@@ -1,14 +1,11 @@
-"""One self-contained HTML file about an evaluation, for light and dark screens.
+"""The report of a homography evaluation.
 
-In: results, pictures, settings and the model's card. Out: a file without any external resource: style and
-script inline, pictures as data URIs, tables that sort by a click.
+In: results, pictures, settings and the model's card. Out: a page (see `page`).
 """
 
 from __future__ import annotations
 
-import base64
 import dataclasses
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -20,8 +17,8 @@ from xdesc_jax import __version__
 from xdesc_jax.evaluate.drawing import counts, matches_picture, mma_curves
 from xdesc_jax.evaluate.homography import Comparison, Mode, Result, Translates, matches_of
 from xdesc_jax.evaluate.measures import RATIO, Measures
+from xdesc_jax.evaluate.page import Picture, definitions, figure, number, table, write_page
 from xdesc_jax.evaluate.scenes import PhotoPair
-from xdesc_jax.files import atomic
 from xdesc_jax.infer import Translator
 
 MEASURES_EXPLAINED = {
@@ -61,15 +58,6 @@ _MATRICES: dict[Mode, str] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Picture:
-    """An encoded picture (PNG or JPEG), a caption whose first part is set in bold, and its description."""
-
-    data: bytes
-    title: str
-    caption: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
 class Section:
     """One evaluation: a heading, some words about it, its results, and pictures of one pair's matches."""
 
@@ -99,28 +87,18 @@ def write_report(
         settings: what the figures were made with.
         model: the card of the translator, if one was used.
     """
-    here = Path(__file__)
     body = [f"<h1>{escape(title)}</h1>", *([f"<p>{escape(text)}</p>"] if text else [])]
     for section in sections:
         body += _section(section)
-    body += ["<h2>What the figures mean</h2>", _definitions(MEASURES_EXPLAINED)]
+    body += ["<h2>What the figures mean</h2>", definitions(MEASURES_EXPLAINED)]
     body += [
         '<p class="faint">All are means over the pairs of a scene, then over scenes. MMA alone flatters '
         "whoever matches less: judge by AP and by the correct matches.</p>"
     ]
     if model:
-        body += ["<h2>Model</h2>", _definitions(model)]
-    body += ["<h2>Settings</h2>", _definitions({**settings, "xdesc": __version__})]
-    page = [
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{escape(title)}</title><style>{here.with_suffix('.css').read_text()}</style></head><body>",
-        *body,
-        f"<script>{here.with_suffix('.js').read_text()}</script></body></html>",
-    ]
-    with atomic(path) as temporary:
-        temporary.write_text("\n".join(page) + "\n", encoding="utf-8")
-    return Path(path)
+        body += ["<h2>Model</h2>", definitions(model)]
+    body += ["<h2>Settings</h2>", definitions({**settings, "xdesc": __version__})]
+    return write_page(path, title, body)
 
 
 def columns(results: Iterable[Result]) -> dict[str, str]:
@@ -223,7 +201,7 @@ def _section(section: Section) -> list[str]:
         parts += ["<details><summary>AP of every scene</summary>", _by_scene(results), "</details>"]
     if section.pictures:
         parts += [f"<h3>Mutual nearest neighbours of {escape(section.pair)}</h3>", '<div class="pictures">']
-        parts += [*(_figure(picture) for picture in section.pictures), "</div>"]
+        parts += [*(figure(picture) for picture in section.pictures), "</div>"]
     return parts
 
 
@@ -252,9 +230,9 @@ def _list(results: Sequence[Result]) -> str:
     for result in results:
         mode = result.comparison.mode
         label = escape(_arrow(result.comparison.label))
-        cells = "".join(_number(text) for text in figures(result.mean, listed).values())
+        cells = "".join(number(text) for text in figures(result.mean, listed).values())
         rows.append(f'<td>{label}</td><td class="text"><span class="mode {mode}">{mode}</span></td>{cells}')
-    return _table(["query, database", "mode", *listed], rows)
+    return table(["query, database", "mode", *listed], rows)
 
 
 def _by_scene(results: Sequence[Result]) -> str:
@@ -262,53 +240,16 @@ def _by_scene(results: Sequence[Result]) -> str:
     rows = []
     for result in results:
         label = escape(_arrow(result.comparison.label))
-        cells = "".join(_number(f"{result.scenes[scene].ap:.3f}") for scene in scenes)
+        cells = "".join(number(f"{result.scenes[scene].ap:.3f}") for scene in scenes)
         rows.append(f'<td>{label}</td><td class="text">{result.comparison.mode}</td>{cells}')
-    return _table(["query, database", "mode", *scenes], rows)
-
-
-def _table(columns: Sequence[str], rows: Sequence[str]) -> str:
-    head = "".join(f"<th{' class=text' if i < 2 else ''}>{escape(c)}</th>" for i, c in enumerate(columns))
-    body = "".join(f"<tr>{row}</tr>" for row in rows)
-    return f'<div class="scroll"><table class="list"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    return table(["query, database", "mode", *scenes], rows)
 
 
 def _arrow(label: str) -> str:
     return label.replace("->", "\u2192")
 
 
-def _number(text: str) -> str:
-    return f'<td data-value="{text.replace(",", "")}">{text}</td>'
-
-
 def _curves(results: Sequence[Result]) -> str:
-    light, dark = (_uri(mma_curves(results, dark=dark)) for dark in (False, True))
-    return (
-        f'<figure><picture><source srcset="{dark}" media="(prefers-color-scheme: dark)">'
-        f'<img src="{light}" alt="Share of mutual matches within 1 to 10 px, by target descriptor">'
-        "</picture></figure>"
-    )
-
-
-def _figure(picture: Picture) -> str:
-    return (
-        f"<figure><figcaption><b>{escape(picture.title)}</b> {escape(picture.caption)}</figcaption>"
-        f'<img src="{_uri(picture.data)}" alt="{escape(picture.title)} {escape(picture.caption)}"></figure>'
-    )
-
-
-def _uri(data: bytes) -> str:
-    kind = "png" if data.startswith(b"\x89PNG") else "jpeg"
-    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
-
-
-def _definitions(values: Mapping[str, Any]) -> str:
-    return f"<dl>{''.join(f'<dt>{escape(str(k))}</dt><dd>{_value(v)}</dd>' for k, v in values.items())}</dl>"
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return _definitions(value) if value else "none"
-    if value is None:
-        return "none"
-    return escape(value if isinstance(value, str) else json.dumps(value, default=str))
+    light, dark = (mma_curves(results, dark=dark) for dark in (False, True))
+    alt = "Share of mutual matches within 1 to 10 px, by target descriptor"
+    return figure(Picture(light, "", alt, dark))

@@ -1,0 +1,193 @@
+"""The stage `xdesc evaluate sfm`: a reconstruction against a reference, as in the paper's table 2.
+
+In: a COLMAP model, a reference model, and which photos were to be registered. Out: how many were, and how
+near to the reference after robust alignment; points, track length, reprojection error; with the features
+that the model was made from, which descriptors its points are made of. Table, JSON and an HTML page.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xdesc_jax import console
+from xdesc_jax.colmap.model import Model, Pose
+from xdesc_jax.evaluate.alignment import NotAlignable, Similarity, align
+from xdesc_jax.evaluate.covisibility import Covisibility, covisibility
+from xdesc_jax.evaluate.poses import MAPPING, UNITS, PoseErrors, Scale, label, pose_errors, spacing
+from xdesc_jax.files import write_json
+
+RESULTS, REPORT = "results.json", "report.html"
+
+
+@dataclasses.dataclass(frozen=True)
+class SfmResult:
+    """Figures of one model.
+
+    Attributes:
+        asked: photos that were to be registered.
+        registered: of these.
+        points, observations: of the model.
+        track_length: mean number of observations of a point; NaN without points.
+        reprojection_px: mean distance of keypoints from their projected points; NaN without points.
+        errors: of the asked photos, in the reference's frame; None where the model cannot be aligned.
+        similarity: into the reference's frame; None likewise.
+        reason: why it cannot be aligned; None where it can.
+    """
+
+    asked: int
+    registered: int
+    points: int
+    observations: int
+    track_length: float
+    reprojection_px: float
+    errors: PoseErrors | None
+    similarity: Similarity | None
+    reason: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON; what is not known is null."""
+        value: dict[str, Any] = {
+            "photos": self.asked,
+            "registered": self.registered,
+            "registered_share": self.registered / max(1, self.asked),
+            "points": self.points,
+            "observations": self.observations,
+            "track_length": number_or_none(self.track_length),
+            "reprojection_error_px": number_or_none(self.reprojection_px),
+            "aligned": self.errors is not None,
+            "reason": self.reason,
+        }
+        if self.errors is not None:
+            e = self.errors
+            limits = MAPPING[e.scale]
+            value["scale"], value["unit"] = e.scale, e.unit
+            value["within_position"] = {f"{p:g} {UNITS[e.scale]}": e.within(p) for p, _ in limits}
+            value["within_pose"] = {label(p, r, e.scale): e.within(p, r) for p, r in limits}
+            value["median_position"], value["median_rotation_deg"] = map(number_or_none, e.medians())
+            value["per_photo"] = {
+                name: {"position": number_or_none(p), "rotation_deg": number_or_none(r)}
+                for name, p, r in zip(e.names, e.position, e.rotation_deg, strict=True)
+            }
+        return value
+
+
+def number_or_none(x: float) -> float | None:
+    """JSON has no NaN and no infinity."""
+    return float(x) if np.isfinite(x) else None
+
+
+def measure(
+    path: Path, model: Model, reference: Mapping[str, Pose], asked: Sequence[str], scale: Scale, seed: int = 0
+) -> SfmResult:
+    """Measures a model; one that cannot be aligned has no errors, and says why.
+
+    Args:
+        path: the model's folder.
+        model: the same as arrays.
+        reference: photo -> true pose.
+        asked: photos that were to be registered.
+        scale: see `poses.pose_errors`.
+        seed: of the alignment.
+    """
+    unit = 1.0 if scale == "metric" else spacing(list(reference.values()))
+    similarity, errors, reason = None, None, None
+    try:
+        # A photo that is off by more than the largest threshold does not count, so it shall not pull either.
+        similarity = align(path, model, reference, MAPPING[scale][-1][0] * unit, seed)
+        moved = {name: similarity.pose(pose) for name, pose in model.poses.items()}
+        errors = pose_errors(moved, reference, asked, scale)
+    except NotAlignable as error:
+        reason = str(error)
+    observations = len(model.point)
+    return SfmResult(
+        asked=len(asked),
+        registered=len(set(asked) & set(model.names)),
+        points=len(model.points),
+        observations=observations,
+        track_length=observations / len(model.points) if len(model.points) else float("nan"),
+        reprojection_px=float(np.mean(model.residual_px)) if observations else float("nan"),
+        errors=errors,
+        similarity=similarity,
+        reason=reason,
+    )
+
+
+def sfm(
+    model: Path,
+    *,
+    reference: Path,
+    out: Path,
+    scale: Scale = "metric",
+    features: tuple[Path, ...] = (),
+    seed: int = 0,
+) -> SfmResult:
+    """Measures a reconstruction against a reference.
+
+    Args:
+        model: folder of a COLMAP model.
+        reference: folder of a COLMAP model with the true poses; its photos are those to be registered.
+        out: folder for the table (JSON) and the report.
+        scale: 'metric' where the reference is in metres; 'relative' divides positions by u, the median
+            distance from a reference camera to its nearest.
+        features: feature files and databases of the photos, for the co-visibility of their descriptors.
+        seed: of the alignment.
+
+    Returns:
+        The figures, which are also in OUT/results.json and OUT/report.html.
+
+    Raises:
+        FileNotFoundError: no such model.
+        ValueError: models that cannot be read, photos that the reference or the features lack.
+    """
+    from xdesc_jax.colmap.pycolmap_api import read_model
+    from xdesc_jax.evaluate.map_report import write_sfm_report
+    from xdesc_jax.feature_set import FeatureSet
+
+    model, reference, out = Path(model), Path(reference), Path(out)
+    settings = {
+        "model": str(model), "reference": str(reference), "scale": scale, "features": [str(f) for f in features],
+        "seed": seed,
+    }  # fmt: skip
+    console.settings(f"xdesc evaluate sfm -> {out}", settings)
+    found, truth = read_model(model), read_model(reference)
+    shared: Covisibility | None = None
+    if features:
+        with FeatureSet(features) as known:
+            known.check_names(found.names, f"the model {model}")
+            held = {name: known.held(name) for name in found.names}
+        shared = covisibility(found, {name: h.source if h else "none" for name, h in held.items()})
+    result = measure(model, found, truth.poses, truth.names, scale, seed)
+    value: dict[str, Any] = {"settings": settings, **result.to_dict()}
+    if shared is not None:
+        value["covisibility"] = {
+            "kinds": shared.kinds, "by_count": shared.by_count, "together": shared.together,
+        }  # fmt: skip
+    write_sfm_report(out / REPORT, result, found, truth.poses, shared, settings)
+    write_json(out / RESULTS, value)
+    console.table("Reconstruction", ("", "value"), table_rows(result))
+    console.out.print(f"figures: {out / RESULTS}\nreport: {out / REPORT}", markup=False)
+    return result
+
+
+def table_rows(result: SfmResult) -> list[tuple[str, Any]]:
+    """Name and value of each figure, for the console and the page."""
+    value = result.to_dict()
+    rows: list[tuple[str, Any]] = [("photos", result.asked), ("registered", result.registered)]
+    if result.errors is None:
+        rows.append(("not alignable", result.reason))
+    for name, share in value.get("within_position", {}).items():
+        rows.append((f"registered within {name}", f"{100 * share:.1f} %"))
+    for name, share in value.get("within_pose", {}).items():
+        rows.append((f"registered within {name}", f"{100 * share:.1f} %"))
+    rows += [
+        ("3D points", result.points),
+        ("observations", result.observations),
+        ("track length", f"{result.track_length:.2f}"),
+        ("reprojection error [px]", f"{result.reprojection_px:.3f}"),
+    ]
+    return rows
