@@ -31,6 +31,7 @@ STAGES: dict[tuple[str, ...], tuple[str, str, str]] = {
     ("translate",): ("xdesc_jax.translate:translate", "", "descriptors -> another type, or the joint space"),
     ("match",): ("xdesc_jax.match:match", "", "feature files -> match files"),
     ("retrieve",): ("xdesc_jax.retrieval:retrieve", "", "feature files -> pairs of photos of the same place"),
+    ("localize",): ("xdesc_jax.colmap.localize:localize", "colmap", "query features and a map -> poses"),
     ("weights", "install"): (
         "xdesc_jax.features.official:install", "features,torch", "published weights of hardnet, sosnet or tfeat",
     ),
