@@ -32,7 +32,7 @@ LIGHT = [
     "descriptors",
     "pretrained.listing",
 ]
-LIGHT += ["colmap", "evaluate"]
+LIGHT += ["colmap", "evaluate", "retrieval", "colmap.localizer"]
 
 
 def import_without(blocked, module):

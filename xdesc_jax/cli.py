@@ -12,7 +12,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_origin, get_type_hints
 
 # words -> (module:function, the extra it needs, one line of help)
 STAGES: dict[tuple[str, ...], tuple[str, str, str]] = {
@@ -30,6 +30,8 @@ STAGES: dict[tuple[str, ...], tuple[str, str, str]] = {
     ("import",): ("xdesc_jax.pytorch_translator:import_model", "torch", "the authors' PyTorch file -> one model file"),
     ("translate",): ("xdesc_jax.translate:translate", "", "descriptors -> another type, or the joint space"),
     ("match",): ("xdesc_jax.match:match", "", "feature files -> match files"),
+    ("retrieve",): ("xdesc_jax.retrieval:retrieve", "", "feature files -> pairs of photos of the same place"),
+    ("localize",): ("xdesc_jax.colmap.localize:localize", "colmap", "query features and a map -> poses"),
     ("weights", "install"): (
         "xdesc_jax.features.official:install", "features,torch", "published weights of hardnet, sosnet or tfeat",
     ),
@@ -120,19 +122,43 @@ def _run(words: tuple[str, ...], arguments: list[str]) -> int:
 
 
 def _with_positionals(stage: Callable[..., Any]) -> Callable[..., Any]:
-    """The stage, told to tyro as Python calls it: what stands before '*' without default is positional."""
+    """The stage, told to tyro as Python calls it: what stands before '*' without default is positional.
+
+    Of positionals `(several: tuple[X, ...], last: X)`, tyro would give all words to the first, so it sees one.
+    """
     import tyro
 
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return stage(*args, **kwargs)
-
     signature, hints = inspect.signature(stage), get_type_hints(stage, include_extras=True)
-    for name, parameter in signature.parameters.items():
-        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD and parameter.default is parameter.empty:
-            shown = tyro.conf.arg(metavar=name.upper())
-            hints[name] = tyro.conf.Positional[Annotated[hints[name], shown]]  # type: ignore
+    positional = [
+        name
+        for name, parameter in signature.parameters.items()
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD and parameter.default is parameter.empty
+    ]
+    several = len(positional) == 2 and get_origin(hints[positional[0]]) is tuple
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs).arguments
+        if several:
+            paths = given[positional[0]]
+            if len(paths) < 2:
+                raise ValueError(f"expected {_metavar(positional)}, found {len(paths)} paths")
+            given |= {positional[0]: paths[:-1], positional[1]: paths[-1]}
+        return stage(**given)
+
+    shown = tyro.conf.arg(metavar=_metavar(positional)) if several else None
+    for name in positional[: 1 if several else None]:
+        note = shown or tyro.conf.arg(metavar=name.upper())
+        hints[name] = tyro.conf.Positional[Annotated[hints[name], note]]  # type: ignore
+    if several:
+        kept = [p for name, p in signature.parameters.items() if name != positional[1]]
+        signature = signature.replace(parameters=kept)
+        hints.pop(positional[1])
     call.__signature__, call.__annotations__, call.__doc__ = signature, hints, stage.__doc__  # type: ignore
     return call
+
+
+def _metavar(names: list[str]) -> str:
+    return f"{names[0].upper()}... {names[1].upper()}"
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from corner import save_photos
+from place import Place, make_place
 
 from xdesc_jax.colmap.reconstruct import ReconstructSettings, reconstruct
 
@@ -27,3 +28,9 @@ def reconstructed(corner, tmp_path_factory) -> tuple[Path, list[Path]]:
     """Work folder and models."""
     work = tmp_path_factory.mktemp("work")
     return work, reconstruct(*corner, work, SETTINGS)
+
+
+@pytest.fixture(scope="session")
+def place(tmp_path_factory) -> Place:
+    """A synthetic place to localise in."""
+    return make_place(tmp_path_factory.mktemp("place"))

@@ -10,6 +10,7 @@ import xdesc_jax
 PUBLIC = [
     "features.images", "features.keypoints", "features.response", "features.patches", "features.opencv",
     "features.extract", "colmap.database", "colmap.pycolmap_api",
+    "colmap.localizer", "colmap.localize",
 ]  # fmt: skip
 DEFLATE = """
 import importlib, sys

@@ -92,6 +92,8 @@ class Model:
         view: [M] int, index into `names`.
         keypoint: [M] int, row of the keypoint in the database.
         residual_px: [M], distance of the projected point from the keypoint.
+        xy: [M, 2], position of the keypoint in px; None in models that were not read from files, as
+        keypoint_counts: [V] int, keypoints of each photo, observed or not.
     """
 
     names: tuple[str, ...]
@@ -104,6 +106,8 @@ class Model:
     view: np.ndarray
     keypoint: np.ndarray
     residual_px: np.ndarray
+    xy: np.ndarray | None = None
+    keypoint_counts: np.ndarray | None = None
 
     @property
     def poses(self) -> dict[str, Pose]:

@@ -168,8 +168,8 @@ def read_model(path: Path) -> Model:
         of = np.array([row_of[p.point3D_id] for p in seen], np.int64)
         xy = np.array([p.xy for p in seen], np.float64).reshape(-1, 2)
         projected = np.asarray(camera.img_from_cam(points[of] @ pose.rotation.matrix().T + pose.translation))
-        columns.append([of, np.full(len(of), view), rows, np.linalg.norm(projected.reshape(-1, 2) - xy, axis=1)])
-    point, view_of, keypoint, residual_px = (np.concatenate(parts) for parts in zip(*columns, strict=True))
+        columns.append([of, np.full(len(of), view), rows, np.linalg.norm(projected.reshape(-1, 2) - xy, axis=1), xy])
+    point, view_of, keypoint, residual_px, xy_of = (np.concatenate(parts) for parts in zip(*columns, strict=True))
     order = np.lexsort((keypoint, view_of, point))
     return Model(
         names=tuple(image.name for image in images),
@@ -182,4 +182,6 @@ def read_model(path: Path) -> Model:
         view=view_of[order],
         keypoint=keypoint[order],
         residual_px=residual_px[order],
+        xy=xy_of[order],
+        keypoint_counts=np.array([image.num_points2D() for image in images]),
     )

@@ -1,0 +1,193 @@
+"""The stage `xdesc localize`: poses, results, and what it refuses before any work."""
+
+import dataclasses
+import json
+
+import h5py
+import numpy as np
+import pytest
+from place import WIDTH, rewrite
+
+from xdesc_jax.cli import main
+from xdesc_jax.colmap.queries import read_poses
+from xdesc_jax.descriptors import DescriptorSpec
+from xdesc_jax.store import FeatureStore, StoreWriter
+
+
+@pytest.fixture
+def queries(place, tmp_path):
+    path = tmp_path / "queries.txt"
+    path.write_text(place.query_list)
+    return path
+
+
+@pytest.fixture
+def pairs(place, tmp_path):
+    """Each query with all photos of the map."""
+    path = tmp_path / "pairs.txt"
+    path.write_text("".join(f"{q} {name}\n" for q in place.queries for name in place.names))
+    return path
+
+
+def run(place, out, queries, *words, features="own-a"):
+    """Exit status of the stage with the map of one descriptor."""
+    given = ["localize", place.model, out, "--features", place.features[features], "--queries", queries, *words]
+    return main([str(word) for word in given])
+
+
+def results(out):
+    return json.loads((out / "results.json").read_text())
+
+
+def check_exact(place, out):
+    poses = read_poses(out / "poses.txt")
+    assert list(poses) == place.queries
+    for name, pose in poses.items():
+        np.testing.assert_allclose(pose.rotation, place.poses[name].rotation, atol=1e-5)
+        np.testing.assert_allclose(pose.center, place.poses[name].center, atol=1e-4)
+
+
+def test_poses_and_results_are_written(place, tmp_path, queries, pairs):
+    out = tmp_path / "out"
+    assert run(place, out, queries, "--pairs", pairs) == 0
+    check_exact(place, out)
+    assert sorted(path.name for path in out.iterdir()) == ["poses.txt", "results.json"]
+    found = results(out)
+    assert found["settings"]["mode"] == "native"
+    entry = found["queries"][place.queries[0]]
+    assert entry["status"] == "localized" and entry["reason"] is None
+    assert entry["inliers"] == entry["matches"] == 120 and entry["inlier_ratio"] == 1
+    assert np.shape(entry["covariance"]) == (6, 6)
+    pose = place.poses[place.queries[0]]
+    np.testing.assert_allclose(entry["qvec"], pose.quaternion, atol=1e-5)
+    np.testing.assert_allclose(entry["tvec"], pose.translation, atol=1e-4)
+    assert set(entry["seconds"]) == {"retrieval", "translation", "matching", "pose", "total"}
+
+
+@pytest.mark.parametrize("mode", [("embed",), ("directional",), ("directional", "--target", "own-b")])
+def test_queries_of_another_descriptor_are_retrieved_and_localised(place, tmp_path, queries, mode):
+    out = tmp_path / "out"
+    words = ["--query-features", place.features["own-b"], "--model", place.translator, "--retrieval", 3]
+    assert run(place, out, queries, *words, "--mode", *mode) == 0
+    check_exact(place, out)
+    assert all(len(entry["candidates"]) == 3 for entry in results(out)["queries"].values())
+
+
+def test_finished_work_is_kept_and_other_settings_are_refused(place, tmp_path, queries, capsys):
+    out = tmp_path / "out"
+    assert run(place, out, queries, "--pairs", "exhaustive") == 0
+    before = (out / "poses.txt").stat().st_mtime_ns
+    assert run(place, out, queries, "--pairs", "exhaustive") == 0
+    assert "is up to date" in capsys.readouterr().out
+    assert run(place, out, queries, "--pairs", "exhaustive", "--min-inliers", 200) == 2
+    assert "made with another configuration" in capsys.readouterr().err
+    assert (out / "poses.txt").stat().st_mtime_ns == before
+    assert run(place, out, queries, "--pairs", "exhaustive", "--min-inliers", 200, "--overwrite") == 0
+    assert (out / "poses.txt").read_text() == ""
+
+
+def test_failed_queries_are_in_the_results_alone(place, tmp_path, queries, pairs, capsys):
+    good, bad = place.queries
+
+    def dark(name, photo):
+        return dataclasses.replace(photo, valid=np.zeros(len(photo), bool)) if name == bad else photo
+
+    features = rewrite(place.features["own-a"], tmp_path / "q.h5", dark)
+    out = tmp_path / "out"
+    assert run(place, out, queries, "--query-features", features, "--pairs", pairs) == 0
+    assert list(read_poses(out / "poses.txt")) == [good]
+    entry = results(out)["queries"][bad]
+    assert entry["status"] == "failed" and entry["qvec"] is entry["tvec"] is entry["covariance"] is None
+    assert entry["reason"] == "none of 130 keypoints has a finite position and a descriptor"
+    assert f"{bad!r} failed: none of 130 keypoints" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_damaged_query_fails_alone(place, tmp_path, queries, pairs):
+    good, bad = place.queries
+    features = rewrite(place.features["own-a"], tmp_path / "q.h5", lambda name, photo: photo)
+    with h5py.File(features, "a") as file:
+        del file[bad]["descriptors"]
+        file[bad]["descriptors"] = np.zeros((WIDTH, 3), np.float32)
+    out = tmp_path / "out"
+    assert run(place, out, queries, "--query-features", features, "--pairs", pairs) == 0
+    assert list(read_poses(out / "poses.txt")) == [good]
+    assert "descriptors have shape (3, 24)" in results(out)["queries"][bad]["reason"]
+
+
+def test_a_query_without_keypoints_or_pairs_fails(place, tmp_path, queries):
+    blank, alone = place.queries
+
+    def empty(name, photo):
+        fields = {f: getattr(photo, f)[:0] for f in ("keypoints", "descriptors", "valid")}
+        return dataclasses.replace(photo, **fields) if name == blank else photo
+
+    features = rewrite(place.features["own-a"], tmp_path / "q.h5", empty)
+    (tmp_path / "pairs.txt").write_text(f"{blank} {place.names[0]}\n")
+    out = tmp_path / "out"
+    assert run(place, out, queries, "--query-features", features, "--pairs", tmp_path / "pairs.txt") == 0
+    entries = results(out)["queries"]
+    assert [entries[name]["reason"] for name in (blank, alone)] == ["no keypoints", "no candidate photo"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{query} absent.jpg", "names 1 photos that are not in the map, first ['absent.jpg']"),
+        ("absent.jpg {photo}", "names 1 photos that are not in the query list, first ['absent.jpg']"),
+    ],
+)
+def test_pairs_that_name_unknown_photos_are_refused(place, tmp_path, queries, pairs, capsys, line, message):
+    with pairs.open("a") as file:
+        file.write(line.format(query=place.queries[0], photo=place.names[0]) + "\n")
+    assert run(place, tmp_path / "out", queries, "--pairs", pairs) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_pairs_with_photos_that_are_not_registered_are_left_out(place, tmp_path, queries, pairs, capsys):
+    with pairs.open("a") as file:
+        file.write(f"{place.queries[0]} {place.queries[1]}\n")
+    assert run(place, tmp_path / "out", queries, "--pairs", pairs) == 0
+    check_exact(place, tmp_path / "out")
+    assert "1 photos are not registered in the map" in " ".join(capsys.readouterr().err.split())
+
+
+def test_queries_without_intrinsics_are_named_or_guessed(place, tmp_path, queries, pairs, capsys):
+    first = place.query_list.splitlines()[0]
+    queries.write_text(f"{first}\n{place.queries[1]}\n")
+    assert run(place, tmp_path / "out", queries, "--pairs", pairs) == 2
+    assert "1 queries have no intrinsics" in capsys.readouterr().err
+    assert run(place, tmp_path / "out", queries, "--pairs", pairs, "--assume-focal") == 0
+    entries = results(tmp_path / "out")["queries"]
+    assert entries[place.queries[0]]["focal_px"] is None
+    assert abs(entries[place.queries[1]]["focal_px"] - 1280) < 15
+
+
+def test_the_size_of_a_camera_must_be_the_photos(place, tmp_path, queries, pairs, capsys):
+    queries.write_text(place.query_list.replace("1024 768", "512 384"))
+    assert run(place, tmp_path / "out", queries, "--pairs", pairs) == 2
+    assert "has 512 x 384 px, but its features" in capsys.readouterr().err
+
+
+def test_what_does_not_compare_is_refused_before_work(place, tmp_path, queries, pairs, capsys):
+    other = tmp_path / "other.h5"
+    with FeatureStore(place.features["own-a"]) as store, StoreWriter(other, DescriptorSpec("other", WIDTH)) as writer:
+        for name, photo in store:
+            writer.write(name, photo)
+    words = ["--query-features", other, "--pairs", pairs]
+    assert run(place, tmp_path / "out", queries, *words) == 2
+    assert "rows of 'other' (real, 24) and 'own-a' (real, 24) do not compare" in capsys.readouterr().err
+    assert run(place, tmp_path / "out", queries, *words, "--model", place.translator, "--mode", "embed") == 2
+    assert "no descriptor 'other'" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_unknown_queries_and_missing_choices_are_refused(place, tmp_path, queries, pairs, capsys):
+    with queries.open("a") as file:
+        file.write("absent.jpg PINHOLE 9 9 9 9 9 9\n")
+    assert run(place, tmp_path / "out", queries, "--pairs", pairs) == 2
+    assert "names 1 photos that are not in" in capsys.readouterr().err
+    assert run(place, tmp_path / "out", queries) == 2
+    assert "either pairs" in capsys.readouterr().err
+    assert run(place, tmp_path / "out", queries, "--pairs", pairs, "--retrieval", 3) == 2
+    assert "either pairs" in capsys.readouterr().err

@@ -1,0 +1,166 @@
+"""Retrieval: photos of one place find each other, whatever their descriptors."""
+
+import numpy as np
+import pytest
+from place import WIDTH, exact_translator
+
+from xdesc_jax.cli import main
+from xdesc_jax.descriptors import DescriptorSpec, unit_rows
+from xdesc_jax.match import read_pairs
+from xdesc_jax.retrieval import VladIndex, pair_line, vlad, vocabulary
+from xdesc_jax.store import ImageFeatures, StoreWriter
+
+PLACES, PHOTOS, ROWS = 3, 4, 60
+
+
+def rows_of_photos(seed=0):
+    """Photo name -> rows: photos of one place show two thirds of its 90 points, with noise."""
+    rng = np.random.default_rng(seed)
+    rows = {}
+    for place in range(PLACES):
+        points = rng.normal(size=(90, WIDTH))
+        for photo in range(PHOTOS):
+            seen = points[rng.permutation(90)[:ROWS]]
+            rows[f"{place}/{photo}.jpg"] = unit_rows(seen + 0.1 * rng.normal(size=seen.shape))
+    return rows
+
+
+def write(path, rows, spec_name="own-a", step=1):
+    with StoreWriter(path, DescriptorSpec(spec_name, WIDTH)) as writer:
+        for name, values in rows.items():
+            n = len(values)
+            xy = np.zeros((n, 2), np.float32)
+            writer.write(name, ImageFeatures(xy, values[:, ::step], values.any(axis=1), (64, 48)))
+    return path
+
+
+def lines(path):
+    return [tuple(line.split()) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture
+def model(tmp_path):
+    return exact_translator().save(tmp_path / "model.safetensors")
+
+
+def test_vlad_is_the_normalised_sum_of_residuals_of_each_centre():
+    centers = np.array([[1, 0], [0, 1]], np.float32)
+    rows = np.array([[3, 0], [1, 1.5], [0, 2], [0, 0]], np.float32)
+    # Residuals (2, 0) of the first centre; (1, 0.5) and (0, 1) of the second; each sum to unit length, then all.
+    second = np.array([1, 1.5]) / np.hypot(1, 1.5)
+    np.testing.assert_allclose(vlad(rows, centers), np.array([1, 0, *second]) / np.sqrt(2), atol=1e-6)
+
+
+def test_vlad_of_many_rows_equals_a_loop():
+    rng = np.random.default_rng(3)
+    rows, centers = rng.normal(size=(9001, 5)).astype(np.float32), rng.normal(size=(7, 5)).astype(np.float32)
+    sums = np.zeros((7, 5))
+    for row in rows.astype(np.float64):
+        nearest = int(((row - centers) ** 2).sum(axis=1).argmin())
+        sums[nearest] += row - centers[nearest]
+    sums /= np.linalg.norm(sums, axis=1, keepdims=True)
+    np.testing.assert_allclose(vlad(rows, centers), sums.ravel() / np.sqrt(7), atol=1e-4)
+
+
+def test_vocabulary_finds_the_centres_of_clouds():
+    rng = np.random.default_rng(0)
+    clouds = np.array([[9, 0, 0], [0, 9, 0], [0, 0, 9], [9, 9, 9]])
+    rows = {str(i): (clouds[rng.integers(4, size=50)] + 0.01 * rng.normal(size=(50, 3))) for i in range(5)}
+    found = vocabulary(rows.__getitem__, list(rows), 4, seed=1)
+    np.testing.assert_allclose(sorted(found.round().tolist()), sorted(clouds.tolist()), atol=0.1)
+
+
+def test_vocabulary_is_no_larger_than_the_distinct_rows():
+    assert len(vocabulary(lambda _: np.tile(np.eye(3, 4), (5, 1)), ["a", "b"], 64, seed=0)) == 3
+
+
+def test_photos_of_the_same_place_come_first():
+    rows = rows_of_photos()
+    index = VladIndex.build(rows.__getitem__, list(rows), clusters=16)
+    for name, values in rows.items():
+        assert {found[0] for found in index.query(values, PHOTOS)} == {name[0]}
+        assert index.query(values, 1) == [name]
+
+
+def test_the_same_seed_gives_the_same_index():
+    rows = rows_of_photos()
+    a, b = (VladIndex.build(rows.__getitem__, list(rows), clusters=16, seed=7) for _ in range(2))
+    np.testing.assert_array_equal(a.vectors, b.vectors)
+
+
+def test_photos_without_descriptors_retrieve_nothing_and_are_not_retrieved():
+    rows = {**rows_of_photos(), "blank.jpg": np.zeros((0, WIDTH)), "dark.jpg": np.zeros((9, WIDTH))}
+    index = VladIndex.build(rows.__getitem__, list(rows), clusters=8)
+    assert len(index.query(rows["0/0.jpg"], 99)) == PLACES * PHOTOS
+    assert index.query(rows["dark.jpg"], 3) == index.query(rows["blank.jpg"], 3) == []
+
+
+def test_zero_and_infinite_rows_are_ignored():
+    rows = rows_of_photos()
+    index = VladIndex.build(rows.__getitem__, list(rows), clusters=8)
+    bad = np.concatenate([rows["1/1.jpg"], np.zeros((3, WIDTH)), np.full((2, WIDTH), np.nan)])
+    np.testing.assert_array_equal(vlad(bad, index.centers), vlad(rows["1/1.jpg"], index.centers))
+
+
+def test_blocks_of_queries_change_nothing(monkeypatch):
+    rows = rows_of_photos()
+    index = VladIndex.build(rows.__getitem__, list(rows), clusters=8)
+    whole = index.nearest(index.vectors, 5)
+    monkeypatch.setattr("xdesc_jax.retrieval.QUERY_BLOCK", 5)
+    for a, b in zip(whole, index.nearest(index.vectors, 5), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def test_no_descriptor_at_all_is_refused():
+    with pytest.raises(ValueError, match="none of 2 photos has a descriptor"):
+        VladIndex.build(lambda _: np.zeros((4, 5)), ["a", "b"])
+
+
+def test_pair_lines_are_read_back(tmp_path):
+    names = ["a.jpg", "sub dir/b c.jpg", "\u00e9.jpg"]
+    pairs = [(a, b) for a in names for b in names if a != b]
+    (tmp_path / "pairs.txt").write_text("".join(pair_line(a, b) for a, b in pairs), encoding="utf-8")
+    assert read_pairs(tmp_path / "pairs.txt", names, names) == pairs
+    with pytest.raises(ValueError, match="holds a tab or a line break"):
+        pair_line("a\tb", "c")
+
+
+def test_stage_retrieves_across_descriptors(tmp_path, model):
+    rows = rows_of_photos()
+    queries = {name: rows[name] for name in ("0/0.jpg", "1/0.jpg", "2/0.jpg")}
+    known = {name: values for name, values in rows.items() if name not in queries}
+    a, b = write(tmp_path / "q.h5", queries), write(tmp_path / "map.h5", known, "own-b", -1)
+    out = tmp_path / "pairs.txt"
+    words = ["retrieve", a, out, "--database", b, "--model", model, "--top", 3, "--clusters", 16]
+    assert main(list(map(str, words))) == 0
+    assert len(lines(out)) == 9
+    assert all(query[0] == found[0] for query, found in lines(out))
+    before = out.stat().st_mtime_ns
+    assert main(list(map(str, words))) == 0
+    assert out.stat().st_mtime_ns == before
+    assert main([*map(str, words[:-1]), "8"]) == 2
+
+
+def test_stage_gives_each_pair_of_one_set_once(tmp_path, model):
+    rows = {**rows_of_photos(), "blank.jpg": np.zeros((0, WIDTH), np.float32)}
+    half = dict(list(rows.items())[::2])
+    a = write(tmp_path / "a.h5", half)
+    b = write(tmp_path / "b.h5", {n: v for n, v in rows.items() if n not in half}, "own-b", -1)
+    out = tmp_path / "pairs.txt"
+    words = ["retrieve", a, b, out, "--model", model, "--top", PHOTOS - 1, "--clusters", 16]
+    assert main(list(map(str, words))) == 0
+    found = lines(out)
+    assert len(found) == PLACES * PHOTOS * (PHOTOS - 1) / 2
+    assert len({frozenset(pair) for pair in found}) == len(found)
+    assert all(x[0] == y[0] and x != y for x, y in found)
+
+
+def test_stage_needs_a_joint_space(tmp_path, model, capsys):
+    a = write(tmp_path / "a.h5", rows_of_photos())
+    assert main(["retrieve", str(a), str(tmp_path / "p.txt")]) == 2
+    assert "files hold ['own-a']: give a model" in capsys.readouterr().err
+    assert main(["retrieve", str(a), str(a), "--model", str(model)]) == 2
+    assert "is the input itself" in capsys.readouterr().err
+    assert main(["retrieve", str(a), "--model", str(model)]) == 2
+    assert "expected FEATURES... OUT, found 1 paths" in capsys.readouterr().err
+    assert not (tmp_path / "p.txt").exists()

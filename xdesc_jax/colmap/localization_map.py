@@ -1,0 +1,177 @@
+"""A map to localise in: the descriptors of a sparse model's photos, and the 3D point behind each.
+
+In: a model, and feature files or databases with the features that it was made from. Out: a
+`LocalizationMap`, all in memory and never changed, so that threads may share it.
+
+All rows of a photo are kept, those without a 3D point included: the ratio test and mutual neighbours ask
+whether *another* keypoint of the photo resembles the query's as much, and most keypoints of a photo have no
+point. A row of 128 floats takes 512 bytes, so 1 M keypoints take 0.5 GB.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from xdesc_jax.colmap.model import Model
+from xdesc_jax.descriptors import DescriptorSpec
+from xdesc_jax.feature_set import FeatureSet, Held
+from xdesc_jax.features.keypoints import COLMAP_CENTER
+from xdesc_jax.infer import Translator
+from xdesc_jax.retrieval import VladIndex, joint_space
+from xdesc_jax.routes import Router, Rows
+
+SHOWN = 5
+# Of the longer side: how far the keypoints of an undistorted model may lie from those of the features; the rows
+# of another detection lie a third of the photo apart.
+MAX_SHIFT = 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class MapPhoto:
+    """What a query is matched with.
+
+    Attributes:
+        held: what the features hold.
+        space: what `rows` are.
+        rows: [N, D] float32 canonical rows or [N, bytes] uint8 packed bits; zero where they never match.
+        point: [N] int, row in the map's points that a keypoint observes; -1 where none.
+    """
+
+    held: Held
+    space: DescriptorSpec
+    rows: np.ndarray
+    point: np.ndarray
+
+    @property
+    def observes(self) -> bool:
+        """Whether any keypoint with a descriptor observes a 3D point."""
+        return bool((self.rows.any(axis=1) & (self.point >= 0)).any())
+
+
+@dataclasses.dataclass(frozen=True)
+class LocalizationMap:
+    """A map in memory.
+
+    Attributes:
+        points: [P, 3] float64, world coordinates.
+        photos: by name, in the model's order.
+        router: how rows of queries and photos are compared.
+        translator: makes them comparable; None where nothing is translated.
+        index: photos by what they show; None where retrieval was not asked for.
+        space: the joint space of the index.
+        missing: photos of the model that the feature files lack.
+        bare_points: 3D points that no keypoint with a descriptor observes.
+        findings: what the translated rows give reason to warn of.
+    """
+
+    points: np.ndarray
+    photos: Mapping[str, MapPhoto]
+    router: Router
+    translator: Translator | None
+    index: VladIndex | None
+    space: DescriptorSpec | None
+    missing: tuple[str, ...]
+    bare_points: int
+    findings: tuple[str, ...]
+
+    @classmethod
+    def build(
+        cls,
+        model: Model,
+        features: FeatureSet,
+        router: Router,
+        translator: Translator | None = None,
+        *,
+        retrieval: bool = False,
+        allow_missing: bool = False,
+        seed: int = 0,
+        where: str = "the model",
+        track: Callable[[Sequence[str]], Iterable[str]] = iter,
+    ) -> LocalizationMap:
+        """Reads the rows of all photos, translated where the router's mode asks for it.
+
+        Args:
+            model: as `read_model` gives it.
+            features: what it was made from; photos that the model lacks are ignored.
+            router: its mode says in which space a photo's rows are kept.
+            translator: the model file; None where nothing is translated.
+            retrieval: make an index as well, in the joint space.
+            allow_missing: leave out photos of the model that the features lack.
+            seed: of the index's vocabulary.
+            where: the model's path, for error messages.
+            track: goes over the photos, for a progress bar.
+
+        Raises:
+            ValueError: mode 'progressive', no 3D points, photos that the features lack, other keypoints than the
+                model's, no 3D point with a descriptor, or rows that the router or the translator refuses.
+        """
+        if router.mode == "progressive":
+            raise ValueError("mode 'progressive' would translate the map anew for each query; use 'directional'")
+        if not len(model.points) or not len(model.point):
+            raise ValueError(f"{where}: holds no 3D points, so nothing can be localised in it")
+        missing = tuple(name for name in model.names if name not in features)
+        if missing and not allow_missing:
+            features.check_names(model.names, f"the model {where}")
+        rows_of = Rows(features, translator, kept_bytes=0)
+        photos: dict[str, MapPhoto] = {}
+        starts = np.argsort(model.view, kind="stable")
+        bounds = np.searchsorted(model.view[starts], np.arange(len(model.names) + 1))
+        views = {name: view for view, name in enumerate(model.names)}
+        for name in track([name for name in model.names if name in features]):
+            observed = starts[bounds[views[name]] : bounds[views[name] + 1]]
+            _check_keypoints(model, views[name], observed, features, where)
+            photos[name] = _photo(model, name, observed, features, router, rows_of)
+        seen = [photo.point[photo.rows.any(axis=1)] for photo in photos.values()]
+        described = np.unique(np.concatenate([point[point >= 0] for point in seen])) if seen else np.zeros(0)
+        if not len(described):
+            files = ", ".join(map(str, features.paths))
+            raise ValueError(f"none of the {len(model.points)} 3D points of {where} has a descriptor in {files}")
+        space = joint_space([features], translator) if retrieval else None
+        index = None
+        if space is not None:
+
+            def embedded(name: str) -> np.ndarray:
+                photo = photos[name]
+                return photo.rows if photo.space.name == space.name else rows_of(name, space)
+
+            index = VladIndex.build(embedded, list(photos), seed=seed)
+        return cls(
+            points=model.points, photos=photos, router=router, translator=translator, index=index,
+            space=space, missing=missing, bare_points=len(model.points) - len(described),
+            findings=tuple(rows_of.findings()),
+        )  # fmt: skip
+
+
+def _photo(
+    model: Model, name: str, observed: np.ndarray, features: FeatureSet, router: Router, rows_of: Rows
+) -> MapPhoto:
+    held = features.held(name)
+    point = np.full(len(features.keypoints(name)), -1)
+    point[model.keypoint[observed]] = model.point[observed]
+    if held is None:  # a photo without descriptors, of which nothing says what they would be
+        empty = DescriptorSpec("none", 1)
+        return MapPhoto(Held(empty), empty, np.zeros((len(point), 1), np.float32), point)
+    space = router.route(held, held).target
+    return MapPhoto(held, space, rows_of(name, space), point)
+
+
+def _check_keypoints(model: Model, view: int, observed: np.ndarray, features: FeatureSet, where: str) -> None:
+    """Raises ValueError where a photo's features are not those that the model was made from."""
+    assert model.xy is not None and model.keypoint_counts is not None, "the model was not read from files"
+    name = model.names[view]
+    xy, count = features.keypoints(name), int(model.keypoint_counts[view])
+    if len(xy) != count:
+        raise ValueError(
+            f"{name!r} has {count} keypoints in the model {where}, but {len(xy)} in {features.path(name)}: "
+            f"features must be those that the model was made from"
+        )
+    shift_px = np.abs(xy[model.keypoint[observed]] + COLMAP_CENTER - model.xy[observed]).max(axis=1)
+    camera = model.cameras[view]
+    if len(shift_px) and np.median(shift_px) > MAX_SHIFT * max(camera.width, camera.height):
+        raise ValueError(
+            f"keypoints of {name!r} in {features.path(name)} lie {np.median(shift_px):.0f} px (median) from those of "
+            f"the same rows in the model {where}: features must be those that the model was made from"
+        )

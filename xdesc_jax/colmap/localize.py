@@ -1,0 +1,294 @@
+"""The stage `xdesc localize`: queries against a map.
+
+In: a sparse model with the features that it was made from, a query list with intrinsics, the queries'
+features, and which photos to match each query with. Out: `poses.txt` (`name qw qx qy qz tx ty tz`, world to
+camera) with the queries that were localised, and `results.json` with all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from xdesc_jax import console, pretrained
+from xdesc_jax.colmap.localization_map import SHOWN, LocalizationMap
+from xdesc_jax.colmap.localizer import Localization, Localizer, PoseSettings
+from xdesc_jax.colmap.model import Camera, Model
+from xdesc_jax.colmap.pycolmap_api import read_model
+from xdesc_jax.colmap.queries import guessed_camera, read_queries, write_poses
+from xdesc_jax.colmap.query_features import QueryFeatures
+from xdesc_jax.descriptors import DescriptorSpec
+from xdesc_jax.feature_set import FeatureSet, Held
+from xdesc_jax.files import already_done, config_hash, content_hash, read_json, write_json
+from xdesc_jax.infer import Translator
+from xdesc_jax.match import EXHAUSTIVE, read_pairs
+from xdesc_jax.retrieval import joint_space
+from xdesc_jax.routes import Router
+
+POSES, RESULTS = "poses.txt", "results.json"
+
+
+def localize(
+    reconstruction: Path,
+    out: Path,
+    *,
+    features: tuple[Path, ...],
+    queries: Path,
+    query_features: tuple[Path, ...] = (),
+    model: Path | None = None,
+    mode: Literal["native", "embed", "directional"] = "native",
+    target: str | None = None,
+    pairs: str | None = None,
+    retrieval: int | None = None,
+    ratio: float | Literal["auto"] | None = "auto",
+    descriptor: str | None = None,
+    query_descriptor: str | None = None,
+    min_inliers: int = PoseSettings.min_inliers,
+    max_error_px: float = PoseSettings.max_error_px,
+    seed: int = 0,
+    assume_focal: bool = False,
+    allow_missing: bool = False,
+    overwrite: bool = False,
+) -> Path:
+    """Query photos -> poses in a map.
+
+    Args:
+        reconstruction: folder of a COLMAP model with 3D points.
+        out: folder to write `poses.txt` and `results.json` to.
+        features: feature files (.h5) and COLMAP databases that the model was made from, or translations of them.
+        queries: query list, 'name MODEL width height params...' a line.
+        query_features: feature files and databases of the queries; `features` where none is given.
+        model: model file (.safetensors) that translates, or the name of one that ships with the package.
+        mode: 'native' compares rows as they are, 'embed' in the joint space, 'directional' in `target`, to which
+            the map is translated; without a target each query is translated to what the map holds.
+        target: see `mode`.
+        pairs: pair list, query and map photo a line; or 'exhaustive' for all photos of the map.
+        retrieval: instead of `pairs`: how many map photos to retrieve for each query, in the joint space.
+        ratio: largest first-to-second distance ratio, on the L2 scale; 'None' for mutual neighbours alone;
+            'auto' for the calibrated one, 0.9 where none is known.
+        descriptor: what `features` hold, where they do not say (hloc's).
+        query_descriptor: what `query_features` hold, where they do not say.
+        min_inliers: a pose with fewer is a failure.
+        max_error_px: largest reprojection error of an inlier.
+        seed: of RANSAC and of the retrieval's vocabulary.
+        assume_focal: guess 1.2 times the longer side as the focal length of queries that are listed without
+            intrinsics, and refine it with the pose.
+        allow_missing: leave out photos of the model that `features` lack.
+        overwrite: replace a result made with other settings.
+
+    Returns:
+        `out`.
+
+    Raises:
+        ValueError: files that do not fit each other, queries without intrinsics, pairs that name unknown photos.
+        FileExistsError: `out` was made with other settings and `overwrite` is off.
+    """
+    reconstruction, out = Path(reconstruction), Path(out)
+    if (pairs is None) == (retrieval is None):
+        raise ValueError("either pairs ('exhaustive' for all photos of the map) or retrieval says what to match with")
+    if retrieval is not None and retrieval < 1:
+        raise ValueError(f"retrieval of {retrieval} photos, expected at least 1")
+    limits = PoseSettings(min_inliers, max_error_px, seed)
+    model = pretrained.resolve(model) if model is not None else None
+    translator = Translator.load(model) if model is not None else None
+    with (
+        FeatureSet(features, descriptor) as known,
+        FeatureSet(query_features or features, query_descriptor or (None if query_features else descriptor)) as asked,
+    ):
+        cameras = _cameras(queries, asked, assume_focal)
+        router = Router(mode, translator, target=target, ratio=ratio, ratios=known.ratios | asked.ratios)
+        settings = {
+            "stage": "localize",
+            "reconstruction": _model_hash(reconstruction),
+            "features": [content_hash(path) for path in known.paths],
+            "queries": content_hash(queries),
+            "query_features": [content_hash(path) for path in asked.paths],
+            "model": content_hash(model) if model is not None else None,
+            "mode": mode,
+            "target": target,
+            "pairs": pairs if pairs in (None, EXHAUSTIVE) else content_hash(Path(pairs)),
+            "retrieval": retrieval,
+            "ratio": ratio,
+            "descriptor": descriptor,
+            "query_descriptor": query_descriptor,
+            "min_inliers": min_inliers,
+            "max_error_px": max_error_px,
+            "seed": seed,
+            "assume_focal": assume_focal,
+            "allow_missing": allow_missing,
+        }
+        expected, results = config_hash(settings), out / RESULTS
+        found = read_json(results).get("config_hash") if results.exists() else None
+        if already_done(results, found, expected, overwrite) and (out / POSES).exists():
+            console.out.print(f"{out} is up to date", markup=False)
+            return out
+        sparse = read_model(reconstruction)
+        space = joint_space([known], translator) if retrieval is not None else None
+        _check_descriptors(router, translator, _held(asked, cameras), _held(known, sparse.names), space)
+        candidates = _candidates(pairs, list(cameras), sparse, known)
+        shown = {"map photos": len(sparse.names), "3D points": len(sparse.points), "query photos": len(cameras)}
+        paths = {"reconstruction": reconstruction, "features": features, "query features": query_features or features}
+        console.settings(f"xdesc localize -> {out}", {**settings, **paths, "model": model, **shown})
+        built = LocalizationMap.build(
+            sparse, known, router, translator, retrieval=retrieval is not None, allow_missing=allow_missing, seed=seed,
+            where=str(reconstruction), track=lambda names: console.track(names, "map", "photo"),
+        )  # fmt: skip
+        _warn_of_map(built)
+        localizer = Localizer(built, retrieval=retrieval, settings=limits)
+        localized = {
+            name: _localize(localizer, asked, name, cameras[name], candidates)
+            for name in console.track(list(cameras), "localize", "query")
+        }
+    _write(out, settings, expected, localized)
+    _summarise(localized)
+    return out
+
+
+def _held(features: FeatureSet, names: Iterable[str]) -> set[Held]:
+    found = (features.held(name) for name in names if name in features)
+    return {held for held in found if held is not None}
+
+
+def _model_hash(folder: Path) -> dict[str, str]:
+    files = sorted(path for path in folder.glob("*") if path.suffix in (".bin", ".txt"))
+    return {path.name: content_hash(path) for path in files}
+
+
+def _check_descriptors(
+    router: Router, translator: Translator | None, asked: set[Held], known: set[Held], space: DescriptorSpec | None
+) -> None:
+    """Raises ValueError where what the queries hold does not compare with what the map's photos hold."""
+    for held in asked:
+        query = QueryFeatures(held, np.zeros((0, 2)), np.zeros(0), translator)
+        for target in [router.route(held, other).target for other in known] + ([space] if space is not None else []):
+            query.rows(target)
+
+
+def _cameras(queries: Path, asked: FeatureSet, assume_focal: bool) -> dict[str, Camera]:
+    """The camera of each query: from the list, or guessed where that is allowed."""
+    listed = read_queries(queries)
+    asked.check_names(list(listed), f"query list {queries}")
+    bare = [name for name, camera in listed.items() if camera is None]
+    if bare and not assume_focal:
+        raise ValueError(
+            f"{queries}: {len(bare)} queries have no intrinsics ('name MODEL width height params...'), first "
+            f"{bare[:SHOWN]}; --assume-focal guesses them"
+        )
+    cameras: dict[str, Camera] = {}
+    for name, camera in listed.items():
+        size = asked.image_size(name)
+        if camera is None and min(size) <= 0:
+            raise ValueError(f"{asked.path(name)}: does not say the size of {name!r}, so no camera can be guessed")
+        if camera is not None and min(size) > 0 and (camera.width, camera.height) != size:
+            raise ValueError(
+                f"{queries}: the camera of {name!r} has {camera.width} x {camera.height} px, but its features in "
+                f"{asked.path(name)} are of a photo of {size[0]} x {size[1]} px"
+            )
+        cameras[name] = camera if camera is not None else guessed_camera(size)
+    return cameras
+
+
+def _candidates(
+    pairs: str | None, queries: Sequence[str], sparse: Model, known: FeatureSet
+) -> dict[str, list[str]] | None:
+    """Query -> photos of the map from a pair list; None where retrieval or all photos take its place.
+
+    Photos that are in the features, but were not registered, are left out, as are pairs of a photo with itself.
+    """
+    if pairs is None or pairs == EXHAUSTIVE:
+        return None
+    registered = set(sparse.names)
+    photos = registered.union(known.names)
+    found = read_pairs(Path(pairs), queries, sorted(photos))
+    for place, names, where in ((0, set(queries), "the query list"), (1, photos, "the map")):
+        unknown = list(dict.fromkeys(pair[place] for pair in found if pair[place] not in names))
+        if unknown:
+            raise ValueError(
+                f"{pairs}: names {len(unknown)} photos that are not in {where}, first {unknown[:SHOWN]}; "
+                f"there are {len(names)}, first {sorted(names)[:SHOWN]}"
+            )
+    candidates: dict[str, list[str]] = {name: [] for name in queries}
+    left_out = {b for _, b in found if b not in registered or b not in known}
+    for query, photo in found:
+        if photo != query and photo not in left_out:
+            candidates[query].append(photo)
+    if left_out:
+        console.warn(
+            f"{pairs}: {len(left_out)} photos are not registered in the map or have no features and are left out, "
+            f"first {sorted(left_out)[:SHOWN]}"
+        )
+    return candidates
+
+
+def _warn_of_map(built: LocalizationMap) -> None:
+    if built.missing:
+        console.warn(f"{len(built.missing)} photos of the model have no features, first {list(built.missing[:SHOWN])}")
+    if built.bare_points:
+        console.warn(f"{built.bare_points} of {len(built.points)} 3D points have no descriptor")
+    for text in built.findings:
+        console.warn(text)
+
+
+def _localize(
+    localizer: Localizer, asked: FeatureSet, name: str, camera: Camera, candidates: dict[str, list[str]] | None
+) -> Localization:
+    held = asked.held(name)
+    if held is None:
+        return Localization("failed", f"no descriptors for {len(asked.keypoints(name))} keypoints")
+    chosen = None if candidates is None else candidates[name]
+    try:
+        photo = asked.read(name)
+        rows = np.where(photo.valid[:, None], photo.descriptors, np.zeros((), photo.descriptors.dtype))
+        return localizer.localize(photo.keypoints, rows, camera, descriptor=held, candidates=chosen)
+    except ValueError as error:  # of this query alone: one damaged photo does not take the others' poses
+        return Localization("failed", str(error))
+
+
+def record(found: Localization) -> dict[str, Any]:
+    """A query's entry in `results.json`."""
+    pose = found.pose
+    return {
+        "status": found.status,
+        "reason": found.reason,
+        "qvec": None if pose is None else pose.quaternion.tolist(),
+        "tvec": None if pose is None else pose.translation.tolist(),
+        "inliers": found.inliers,
+        "matches": found.matches,
+        "inlier_ratio": found.inlier_ratio,
+        "covariance": None if found.covariance is None else found.covariance.tolist(),
+        "focal_px": found.focal_px,
+        "candidates": list(found.candidates),
+        "warnings": list(found.warnings),
+        "seconds": {part: round(value, 6) for part, value in found.seconds.items()},
+    }
+
+
+def _write(out: Path, settings: dict[str, Any], expected: str, localized: dict[str, Localization]) -> None:
+    # The results vouch for the poses beside them, so they go first and come last.
+    (out / RESULTS).unlink(missing_ok=True)
+    write_poses(out / POSES, {name: found.pose for name, found in localized.items() if found.pose is not None})
+    queries = {name: record(found) for name, found in localized.items()}
+    write_json(out / RESULTS, {"settings": settings, "config_hash": expected, "queries": queries})
+
+
+def _summarise(localized: dict[str, Localization]) -> None:
+    done = [found for found in localized.values() if found.status == "localized"]
+    failed = {name: found for name, found in localized.items() if found.status == "failed"}
+    for name, found in list(failed.items())[:SHOWN]:
+        console.warn(f"{name!r} failed: {found.reason}")
+    deviating = [(name, text) for name, found in localized.items() for text in found.warnings]
+    if deviating:
+        console.warn(f"{len({name for name, _ in deviating})} queries, first {deviating[0][0]!r}: {deviating[0][1]}")
+    rows: list[tuple[str, Any]] = [("localized", len(done)), ("failed", len(failed))]
+    if done:
+        rows += [
+            ("median inliers", int(np.median([found.inliers for found in done]))),
+            ("median inlier ratio", float(np.median([found.inlier_ratio for found in done]))),
+        ]
+    timed = [found.seconds for found in localized.values() if found.seconds]
+    if timed:
+        rows += [(f"median seconds, {part}", float(np.median([t[part] for t in timed]))) for part in timed[0]]
+    console.table("localization", ("", "value"), rows)

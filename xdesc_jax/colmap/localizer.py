@@ -1,0 +1,323 @@
+"""Where photos were taken, in a map that was made before.
+
+In: a `LocalizationMap` and a query: keypoints (origin at the centre of the first pixel), descriptors of any
+kind that the map's mode allows, a camera. Out: a `Localization`: a pose with its support, or the reason why
+there is none. A query is matched with each candidate photo; its matches to keypoints that observe 3D points
+become correspondences of the query's positions with points, each once, and their pose is found by RANSAC.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from xdesc_jax import pretrained
+from xdesc_jax.colmap.localization_map import SHOWN, LocalizationMap
+from xdesc_jax.colmap.model import Camera, Pose
+from xdesc_jax.colmap.pycolmap_api import read_model
+from xdesc_jax.colmap.pycolmap_pose import estimate_pose
+from xdesc_jax.colmap.queries import check_camera
+from xdesc_jax.colmap.query_features import QueryFeatures
+from xdesc_jax.descriptors import DescriptorSpec, get_spec
+from xdesc_jax.feature_set import FeatureSet, Held
+from xdesc_jax.features.keypoints import COLMAP_CENTER
+from xdesc_jax.infer import EMBEDDING, Translator
+from xdesc_jax.matching import match
+from xdesc_jax.routes import Mode, Router
+
+# Photo -> keypoints [N, 2] and descriptors [N, D].
+Extractor = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+
+@dataclasses.dataclass(frozen=True)
+class PoseSettings:
+    """When a pose is believed.
+
+    Attributes:
+        min_inliers: fewer is a failure. 300 random correspondences in 640 x 480 px reach 7 to 9 inliers of
+            12 px within COLMAP's 10000 samples, and 1000 of them 10 to 13.
+        max_error_px: largest reprojection error of an inlier.
+        seed: of RANSAC.
+    """
+
+    min_inliers: int = 12
+    max_error_px: float = 12.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.min_inliers < 4 or not self.max_error_px > 0:
+            raise ValueError(f"{self}: a pose needs 4 inliers (three always fit) and an error above 0 px")
+
+
+@dataclasses.dataclass(frozen=True)
+class Localization:
+    """What became of a query.
+
+    Attributes:
+        status: 'localized' or 'failed'.
+        reason: why it failed; None where it did not.
+        pose: world to camera; None where it failed.
+        inliers, matches: positions in the query that support the pose, and that match a 3D point at all;
+            several keypoints at one position count once.
+        inlier_ratio: inliers / matches; 0 without matches.
+        covariance: [6, 6] of a small rotation (rad), then of the translation, for keypoints off by 1 px; or None.
+        focal_px: focal length estimated with the pose, where the camera's was not known; else None.
+        inlier_keypoints, inlier_points: [I] int, rows of the query and of the map's points that agree.
+        candidates: the photos it was matched with.
+        warnings: what its rows give reason to warn of.
+        seconds: 'retrieval', 'translation', 'matching', 'pose' and 'total'.
+    """
+
+    status: Literal["localized", "failed"]
+    reason: str | None = None
+    pose: Pose | None = None
+    inliers: int = 0
+    matches: int = 0
+    inlier_ratio: float = 0.0
+    covariance: np.ndarray | None = None
+    focal_px: float | None = None
+    inlier_keypoints: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
+    inlier_points: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
+    candidates: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    seconds: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+
+class Localizer:
+    """Localises queries in a map; threads may share it.
+
+    Args:
+        map: where.
+        retrieval: photos matched with a query that names no candidates, by the map's index; None for all.
+        extractor: makes keypoints and descriptors of a photo, for `localize_image`.
+        settings: when a pose is believed.
+
+    Raises:
+        ValueError: retrieval in a map without an index, or of fewer than 1 photo.
+    """
+
+    def __init__(
+        self,
+        map: LocalizationMap,
+        *,
+        retrieval: int | None = None,
+        extractor: Extractor | None = None,
+        settings: PoseSettings | None = None,
+    ):
+        if retrieval is not None and (map.index is None or retrieval < 1):
+            raise ValueError(f"retrieval of {retrieval} photos, expected at least 1 and a map with an index")
+        self.map, self.retrieval, self.extractor = map, retrieval, extractor
+        self.settings = settings or PoseSettings()
+
+    @classmethod
+    def open(
+        cls,
+        model: Path | str,
+        features: Sequence[Path | str],
+        *,
+        translator: Translator | Path | str | None = None,
+        mode: Mode = "native",
+        target: str | None = None,
+        ratio: float | Literal["auto"] | None = "auto",
+        descriptor: str | None = None,
+        retrieval: int | None = None,
+        extractor: Extractor | None = None,
+        settings: PoseSettings | None = None,
+        allow_missing: bool = False,
+    ) -> Localizer:
+        """Reads a map.
+
+        Args:
+            model: folder of a COLMAP model.
+            features: feature files (.h5) and COLMAP databases that the model was made from, or translations.
+            translator: model file (.safetensors), or the name of one that ships with the package.
+            mode: 'native', 'embed' or 'directional' (see `routes`). 'directional' with a target translates
+                the map to it (continuous deployment), without one each query to the map's descriptor.
+            target: see `mode`.
+            ratio: largest first-to-second distance ratio; 'auto' for the calibrated one, None for no test.
+            descriptor: what files hold that do not say (hloc's).
+            retrieval: photos matched with a query that names no candidates, chosen in the translator's joint
+                space; None for all.
+            extractor: makes keypoints and descriptors of a photo, for `localize_image`.
+            settings: when a pose is believed.
+            allow_missing: leave out photos of the model that the features lack.
+
+        Raises:
+            FileNotFoundError: no such model, features or translator.
+            ValueError: see `LocalizationMap.build` and `Router`.
+        """
+        if translator is not None and not isinstance(translator, Translator):
+            translator = Translator.load(pretrained.resolve(Path(translator)))
+        sparse = read_model(Path(model))
+        with FeatureSet(features, descriptor) as known:
+            router = Router(mode, translator, target=target, ratio=ratio, ratios=known.ratios)
+            built = LocalizationMap.build(
+                sparse, known, router, translator,
+                retrieval=retrieval is not None, allow_missing=allow_missing, where=str(model),
+            )  # fmt: skip
+        return cls(built, retrieval=retrieval, extractor=extractor, settings=settings)
+
+    def localize_image(
+        self, image: np.ndarray, camera: Camera, *, descriptor: str | Held | None = None,
+        candidates: Sequence[str] | None = None,
+    ) -> Localization:  # fmt: skip
+        """`localize` with the extractor's keypoints and descriptors of a photo."""
+        if self.extractor is None:
+            raise ValueError("the localizer was opened without an extractor; give one, or keypoints and descriptors")
+        start = time.perf_counter()
+        keypoints, descriptors = self.extractor(image)
+        taken = time.perf_counter() - start
+        found = self.localize(keypoints, descriptors, camera, descriptor=descriptor, candidates=candidates)
+        seconds = {"extraction": taken, **found.seconds, "total": taken + found.seconds["total"]}
+        return dataclasses.replace(found, seconds=seconds)
+
+    def localize(
+        self,
+        keypoints: np.ndarray,
+        descriptors: np.ndarray,
+        camera: Camera,
+        *,
+        descriptor: str | Held | None = None,
+        candidates: Sequence[str] | None = None,
+    ) -> Localization:
+        """The pose of a photo.
+
+        Args:
+            keypoints: [N, 2] px, origin at the centre of the first pixel; rows that are not finite are ignored.
+            descriptors: [N, D], stored or canonical (bits packed or bool); zero rows never match.
+            camera: intrinsics in COLMAP's terms. Where its focal length is not known, it is estimated as well.
+            descriptor: what the rows are; None where the map's rows are of one descriptor, and these as well.
+            candidates: photos of the map to match with; None for the retrieved ones, or all.
+
+        Raises:
+            ValueError: arrays or a camera that do not fit, candidates that the map lacks, a descriptor that
+                does not compare with the map's.
+        """
+        clock = _Clock()
+        check_camera(camera, "the query's camera")
+        query = QueryFeatures(self._held(descriptor), keypoints, descriptors, self.map.translator)
+        names = self._candidates(query, candidates, clock)
+        failed = self._hopeless(query, names)
+        if failed is None:
+            keypoint, point = self._match(query, names, clock)
+            result = self._pose(query, keypoint, point, camera, clock)
+        else:
+            result = Localization("failed", failed)
+        return dataclasses.replace(
+            result, candidates=tuple(names), warnings=tuple(query.warnings), seconds=clock.seconds()
+        )
+
+    def _held(self, descriptor: str | Held | None) -> Held:
+        if isinstance(descriptor, Held):
+            return descriptor
+        photos = [photo for photo in self.map.photos.values() if photo.observes]
+        if descriptor is not None:
+            return Held(self._spec(descriptor, {photo.held.spec.name: photo.held.spec for photo in photos}))
+        spaces = {photo.space.name: photo.space for photo in photos}
+        mode = self.map.router.mode
+        to_target = mode == "directional" and any(photo.space.name != photo.held.spec.name for photo in photos)
+        if len(spaces) != 1 or not (mode == "native" or to_target):
+            raise ValueError(f"say which descriptor the query holds; the map's rows are {', '.join(sorted(spaces))}")
+        return Held(next(iter(spaces.values())))
+
+    def _spec(self, name: str, of_map: Mapping[str, DescriptorSpec]) -> DescriptorSpec:
+        translator = self.map.translator
+        if translator is not None and (name in translator.names or name.startswith(EMBEDDING)):
+            return translator.spec(name)
+        return of_map[name] if name in of_map else get_spec(name)
+
+    def _candidates(self, query: QueryFeatures, candidates: Sequence[str] | None, clock: _Clock) -> list[str]:
+        if candidates is not None:
+            unknown = [name for name in candidates if name not in self.map.photos]
+            if unknown:
+                raise ValueError(
+                    f"{len(unknown)} candidates are no photos of the map, first {unknown[:SHOWN]}; "
+                    f"it has {len(self.map.photos)}, first {list(self.map.photos)[:SHOWN]}"
+                )
+            return list(dict.fromkeys(candidates))
+        if self.retrieval is None:
+            return list(self.map.photos)
+        assert self.map.index is not None and self.map.space is not None
+        with clock("translation"):
+            rows = query.rows(self.map.space)
+        with clock("retrieval"):
+            return self.map.index.query(rows, self.retrieval)
+
+    def _hopeless(self, query: QueryFeatures, names: list[str]) -> str | None:
+        """Why there is nothing to match; None where there is something."""
+        if not len(query.keypoints):
+            return "no keypoints"
+        if not query.usable.any():
+            return f"none of {len(query.keypoints)} keypoints has a finite position and a descriptor"
+        if not names:
+            return "no candidate photo"
+        if not any(self.map.photos[name].observes for name in names):
+            return f"none of {len(names)} candidate photos observes a 3D point"
+        return None
+
+    def _match(self, query: QueryFeatures, names: list[str], clock: _Clock) -> tuple[np.ndarray, np.ndarray]:
+        """Matched keypoints and 3D points, each pair of position and point once: [M] and [M] int."""
+        pairs = [np.zeros((0, 2), np.int64)]
+        for photo in (self.map.photos[name] for name in names):
+            if not photo.observes:
+                continue
+            route = self.map.router.route(query.held, photo.held)
+            with clock("translation"):
+                rows = query.rows(route.target)
+            with clock("matching"):
+                found = match(rows, photo.rows, binary=route.target.binary, ratio=route.ratio).indices
+            point = photo.point[found[:, 1]]
+            pairs.append(np.stack([found[:, 0], point], axis=1)[point >= 0])
+        keypoint, point = np.concatenate(pairs).T
+        _, first = np.unique(query.position[keypoint] * len(self.map.points) + point, return_index=True)
+        first.sort()
+        return keypoint[first], point[first]
+
+    def _pose(
+        self, query: QueryFeatures, keypoint: np.ndarray, point: np.ndarray, camera: Camera, clock: _Clock
+    ) -> Localization:
+        matches = len(np.unique(query.position[keypoint]))
+        wanted = self.settings.min_inliers
+        if matches < wanted:
+            return Localization("failed", f"{matches} matches to 3D points, expected {wanted}", matches=matches)
+        with clock("pose"):
+            # The one place where a query's keypoints get COLMAP's origin.
+            xy = query.keypoints[keypoint] + np.float64(COLMAP_CENTER)
+            found = estimate_pose(
+                xy, self.map.points[point], camera, max_error_px=self.settings.max_error_px, seed=self.settings.seed
+            )
+        if found is None:
+            return Localization("failed", f"no pose fits {matches} matches to 3D points", matches=matches)
+        inliers = len(np.unique(query.position[keypoint[found.inlier]]))
+        support = Localization(
+            "localized", inliers=inliers, matches=matches, inlier_ratio=inliers / matches,
+            inlier_keypoints=keypoint[found.inlier], inlier_points=point[found.inlier],
+        )  # fmt: skip
+        if inliers < wanted:
+            reason = f"{inliers} inliers of {matches} matches to 3D points, expected {wanted}"
+            return dataclasses.replace(support, status="failed", reason=reason)
+        focal_px = None if camera.known else found.focal_px
+        return dataclasses.replace(support, pose=found.pose, covariance=found.covariance, focal_px=focal_px)
+
+
+class _Clock:
+    """Seconds spent in each part of one call."""
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter()
+        self._spent = {"retrieval": 0.0, "translation": 0.0, "matching": 0.0, "pose": 0.0}
+
+    @contextlib.contextmanager
+    def __call__(self, part: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self._spent[part] += time.perf_counter() - start
+
+    def seconds(self) -> dict[str, float]:
+        return {**self._spent, "total": time.perf_counter() - self._start}

@@ -1,0 +1,298 @@
+"""Which photos show the same place, from embeddings in the joint space: a vocabulary, VLAD and its neighbours.
+
+In: rows of photos in a joint space, so that photos with different descriptors compare. Out: one vector a
+photo, and for each query the database photos with the most similar ones; the stage `xdesc retrieve` writes
+them as a pair list (hloc's: query, database). Runs on the base install.
+
+A photo's rows are assigned to the nearest centre of a k-means vocabulary, their residuals summed per centre
+(VLAD: Jegou, Douze, Schmid, Perez, CVPR 2010), each sum scaled to unit length, so that repeated texture does
+not drown the rest (Arandjelovic and Zisserman, CVPR 2013), and the whole as well; vectors compare by cosine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from xdesc_jax import console, pretrained
+from xdesc_jax.descriptors import DescriptorSpec, unit_rows
+from xdesc_jax.feature_set import FeatureSet
+from xdesc_jax.files import already_done, atomic, config_hash, content_hash, read_json, write_json
+from xdesc_jax.infer import EMBEDDING, Translator
+from xdesc_jax.routes import Rows
+
+CLUSTERS = 64  # vectors of 64 x 128 floats are 32 KB a photo
+SAMPLE_ROWS = 32768  # that the vocabulary is made of
+MIN_ROWS_A_PHOTO = 64  # of the sample, so that it comes from at most 512 photos
+ITERATIONS = 20
+BLOCK = 8192  # rows assigned at a time
+QUERY_BLOCK = 1024
+
+RowsOf = Callable[[str], np.ndarray]
+
+
+class VladIndex:
+    """Photos by what they show; read only after `build`, so that threads may share it.
+
+    Args:
+        centers: [K, D] float32 vocabulary.
+        names: the photos.
+        vectors: [V, K * D] float32, unit rows; zero for photos without rows, which nothing retrieves.
+    """
+
+    def __init__(self, centers: np.ndarray, names: Sequence[str], vectors: np.ndarray):
+        self.centers, self.names, self.vectors = centers, tuple(names), vectors
+        self._usable = vectors.any(axis=1)
+
+    @classmethod
+    def build(
+        cls,
+        rows_of: RowsOf,
+        names: Sequence[str],
+        *,
+        clusters: int = CLUSTERS,
+        seed: int = 0,
+        track: Callable[[Sequence[str]], Iterable[str]] = iter,
+    ) -> VladIndex:
+        """Makes the vocabulary of some photos and the vectors of all.
+
+        Args:
+            rows_of: gives a photo's rows in the joint space, [N, D] float32; zero rows are ignored.
+            names: the photos.
+            clusters: size of the vocabulary; less where the photos have fewer rows.
+            seed: of the sample and of k-means.
+            track: goes over the photos, for a progress bar.
+
+        Raises:
+            ValueError: no photo has a row, or `clusters` is below 1.
+        """
+        centers = vocabulary(rows_of, names, clusters, seed)
+        vectors = np.zeros((len(names), centers.size), np.float32)
+        for at, name in enumerate(track(names)):
+            vectors[at] = vlad(rows_of(name), centers)
+        return cls(centers, names, vectors)
+
+    def query(self, rows: np.ndarray, k: int) -> list[str]:
+        """The k photos most like one of these rows, the most similar first; none where all rows are zero."""
+        index, _ = self.nearest(vlad(rows, self.centers)[None], k)
+        return [self.names[i] for i in index[0] if i >= 0]
+
+    def nearest(self, vectors: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """The k photos most like each query.
+
+        Args:
+            vectors: [Q, K * D] of `vlad`.
+            k: how many, at most.
+
+        Returns:
+            Indices into `names`, [Q, k] int, the most similar first (ties: the first photo), -1 where there
+            is none; and their cosines, [Q, k] float32, -inf there.
+        """
+        k = min(k, len(self.names))
+        index, scores = np.full((len(vectors), k), -1), np.full((len(vectors), k), -np.inf, np.float32)
+        for start in range(0, len(vectors), QUERY_BLOCK):
+            block = vectors[start : start + QUERY_BLOCK]
+            usable = np.asarray(block.any(axis=1))[:, None] & self._usable
+            cosine = np.where(usable, block @ self.vectors.T, -np.inf)
+            best = np.argsort(-cosine, axis=1, kind="stable")[:, :k]
+            found = np.take_along_axis(cosine, best, axis=1)
+            scores[start : start + len(block)] = found
+            index[start : start + len(block)] = np.where(np.isfinite(found), best, -1)
+        return index, scores
+
+
+def vlad(rows: np.ndarray, centers: np.ndarray) -> np.ndarray:
+    """The vector of one photo.
+
+    Args:
+        rows: [N, D] float32; zero rows are ignored.
+        centers: [K, D] vocabulary.
+
+    Returns:
+        [K * D] float32 of unit length; zero where no row is left.
+    """
+    rows = _usable(rows)
+    sums = np.zeros(centers.shape, np.float32)
+    for start in range(0, len(rows), BLOCK):
+        block = rows[start : start + BLOCK]
+        members = _assign(block, centers)[:, None] == np.arange(len(centers))
+        sums += members.T.astype(np.float32) @ block - members.sum(axis=0)[:, None] * centers
+    return unit_rows(unit_rows(sums).reshape(1, -1))[0]
+
+
+def vocabulary(rows_of: RowsOf, names: Sequence[str], clusters: int, seed: int) -> np.ndarray:
+    """Centres of k-means over a sample of the photos' rows, [K, D] float32 with K <= `clusters`."""
+    if clusters < 1:
+        raise ValueError(f"a vocabulary of {clusters} clusters, expected at least 1")
+    rng = np.random.default_rng(seed)
+    quota = max(MIN_ROWS_A_PHOTO, -(-SAMPLE_ROWS // max(len(names), 1)))
+    parts: list[np.ndarray] = []
+    taken = 0
+    for at in rng.permutation(len(names)):
+        rows = _usable(rows_of(names[at]))
+        parts.append(rows[rng.permutation(len(rows))[:quota]])
+        taken += len(parts[-1])
+        if taken >= SAMPLE_ROWS:
+            break
+    if not taken:
+        raise ValueError(f"none of {len(names)} photos has a descriptor, so nothing can be retrieved")
+    return _kmeans(np.concatenate([p for p in parts if len(p)]), clusters, rng)
+
+
+def _usable(rows: np.ndarray) -> np.ndarray:
+    rows = np.asarray(rows, np.float32)
+    return rows[rows.any(axis=1) & np.isfinite(rows).all(axis=1)]
+
+
+def _assign(rows: np.ndarray, centers: np.ndarray) -> np.ndarray:
+    """Index of the nearest centre of each row: argmax of x.c - |c|^2 / 2."""
+    return np.argmax(rows @ centers.T - np.einsum("kd,kd->k", centers, centers) / 2, axis=1)
+
+
+def _kmeans(rows: np.ndarray, clusters: int, rng: np.random.Generator) -> np.ndarray:
+    """Lloyd's iterations from k-means++ seeds (Arthur and Vassilvitskii, SODA 2007)."""
+    centers = rows[rng.integers(len(rows))][None]
+    squared = np.full(len(rows), np.inf, np.float32)
+    while len(centers) < clusters:
+        squared = np.minimum(squared, ((rows - centers[-1]) ** 2).sum(axis=1))
+        total = squared.sum(dtype=np.float64)
+        if total <= 0:  # every row is a centre
+            break
+        centers = np.concatenate([centers, rows[rng.choice(len(rows), p=squared / total)][None]])
+    for _ in range(ITERATIONS):
+        nearest = _assign(rows, centers)
+        order = np.argsort(nearest, kind="stable")
+        present, first, count = np.unique(nearest[order], return_index=True, return_counts=True)
+        moved = centers.copy()  # a centre that lost all its rows stays
+        moved[present] = np.add.reduceat(rows[order], first, axis=0) / count[:, None]
+        if np.array_equal(moved, centers):
+            break
+        centers = moved
+    return centers
+
+
+# --- Stage -------------------------------------------------------------------------------------------------
+
+
+def retrieve(
+    features: tuple[Path, ...],
+    out: Path,
+    *,
+    database: tuple[Path, ...] = (),
+    model: Path | None = None,
+    top: int = 20,
+    clusters: int = CLUSTERS,
+    descriptor: str | None = None,
+    seed: int = 0,
+    overwrite: bool = False,
+) -> Path:
+    """Feature files -> pair list of photos that show the same place.
+
+    Args:
+        features: feature files (.h5) and COLMAP databases of the queries; descriptors may differ. Behind them,
+            `out`.
+        out: pair list to write: query and database photo a line (a tab between names with blanks).
+        database: files of the photos to retrieve; without them the photos retrieve each other, each pair once.
+        model: model file (.safetensors), or the name of one that ships with the package; not needed where all
+            files hold embeddings.
+        top: photos retrieved for each query.
+        clusters: size of the vocabulary.
+        descriptor: what files hold that do not say (hloc's).
+        seed: of the vocabulary.
+        overwrite: replace a result made with other settings.
+
+    Returns:
+        `out`; a summary lies beside it as `<out>.json`.
+
+    Raises:
+        ValueError: a model without joint space, files that do not fit it, or `out` is an input.
+        FileExistsError: `out` was made with other settings and `overwrite` is off.
+    """
+    out, summary = Path(out), Path(out).with_name(Path(out).name + ".json")
+    files = [Path(path) for path in (*features, *database)]
+    if out.resolve() in [path.resolve() for path in files]:
+        raise ValueError(f"{out}: is the input itself")
+    if top < 1:
+        raise ValueError(f"top is {top}, expected at least 1")
+    model = pretrained.resolve(model) if model is not None else None
+    translator = Translator.load(model) if model is not None else None
+    with FeatureSet(features, descriptor) as queries, FeatureSet(database or features, descriptor) as known:
+        space = joint_space([queries, known], translator)
+        config = {
+            "stage": "retrieve",
+            "features": [content_hash(path) for path in features],
+            "database": [content_hash(path) for path in database],
+            "space": space.name,
+            "descriptor": descriptor,
+            "top": top,
+            "clusters": clusters,
+            "seed": seed,
+        }
+        expected = config_hash(config)
+        found = read_json(summary).get("config_hash") if summary.exists() else None
+        if already_done(out, found, expected, overwrite):
+            console.out.print(f"{out} is up to date", markup=False)
+            return out
+        shown = {"queries": len(queries), "database": len(known)}
+        console.settings(f"xdesc retrieve -> {out}", {"model": model, **config, **shown})
+        rows = Rows(known, translator)
+        track = lambda names: console.track(names, "database", "photo")  # noqa: E731
+        index = VladIndex.build(lambda n: rows(n, space), known.names, clusters=clusters, seed=seed, track=track)
+        vectors = index.vectors
+        if database:
+            query_rows = Rows(queries, translator)
+            named = console.track(queries.names, "queries", "photo")
+            vectors = np.stack([vlad(query_rows(n, space), index.centers) for n in named])
+        pairs = _pairs(queries.names, vectors, index, top, ordered=bool(database))
+    with atomic(out) as temporary:
+        temporary.write_text("".join(pair_line(a, b) for a, b in pairs), encoding="utf-8")
+    without = [name for name, vector in zip(queries.names, vectors, strict=True) if not vector.any()]
+    if without:
+        console.warn(f"{len(without)} photos have no descriptors and retrieve nothing, first {without[:5]}")
+    counts = {**shown, "pairs": len(pairs), "queries_without_descriptors": len(without)}
+    write_json(summary, {"config": config, "config_hash": expected, **counts})
+    console.table(f"retrieved in {space.name}", ("", "value"), [(k.replace("_", " "), v) for k, v in counts.items()])
+    return out
+
+
+def joint_space(sets: Sequence[FeatureSet], translator: Translator | None) -> DescriptorSpec:
+    """The joint space in which photos of these files retrieve each other.
+
+    Raises:
+        ValueError: the model has none; or there is no model, and the files do not hold embeddings of one space.
+    """
+    if translator is not None:
+        return translator.spec(EMBEDDING)
+    held = [features.held(name) for features in sets for name in features.names]
+    specs = {h.spec.name: h.spec for h in held if h is not None}
+    if len(specs) != 1 or not next(iter(specs.values())).is_embedding:
+        raise ValueError(f"retrieval compares embeddings of one joint space, files hold {sorted(specs)}: give a model")
+    return next(iter(specs.values()))
+
+
+def _pairs(
+    names: Sequence[str], vectors: np.ndarray, index: VladIndex, top: int, ordered: bool
+) -> list[tuple[str, str]]:
+    """Query and retrieved photo, none with itself; where not `ordered`, each pair in one order alone."""
+    found, _ = index.nearest(vectors, top + 1)  # one of them may be the query itself
+    pairs: dict[tuple[str, str], tuple[str, str]] = {}
+    for name, row in zip(names, found, strict=True):
+        others = [index.names[i] for i in row if i >= 0 and index.names[i] != name][:top]
+        for other in others:
+            pairs.setdefault((name, other) if ordered else (min(name, other), max(name, other)), (name, other))
+    return list(pairs.values())
+
+
+def pair_line(query: str, database: str) -> str:
+    """A line of a pair list, as `match.read_pairs` reads it.
+
+    Raises:
+        ValueError: a name with a tab or a line break, which no list can hold.
+    """
+    for name in (query, database):
+        if any(c in name for c in "\t\n\r"):
+            raise ValueError(f"photo name {name!r} holds a tab or a line break, which a pair list cannot")
+    separator = "\t" if any(c.isspace() for c in query + database) else " "
+    return f"{query}{separator}{database}\n"
