@@ -27,6 +27,7 @@ LIGHT = [
     "bundle",
     "deviation",
     "translate",
+    "translate_database",
     "match",
     "match_file",
     "descriptors",
