@@ -28,6 +28,7 @@ LIGHT = [
     "deviation",
     "translate",
     "translate_database",
+    "inspection",
     "match",
     "match_file",
     "descriptors",
