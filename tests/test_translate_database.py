@@ -192,6 +192,15 @@ def test_rows_of_which_nothing_is_said_need_the_source_and_its_width(model, data
     assert "'sub/é.jpg' have 36 bytes, but 'bits' (3 x uint8) has 3" in capsys.readouterr().err
 
 
+def test_sift_that_colmap_extracted_anew_is_translated_again(model, database_3, tmp_path):
+    out = translate(database_3, tmp_path / "out.db", target="plain", model=model)
+    edit(out, "UPDATE descriptors SET type = 0, cols = 128, data = ? WHERE image_id = 3", sift_rows(3, 7).tobytes())
+    again = translate(out, tmp_path / "again.db", target="plain", model=model)
+    with DatabaseReader(again) as reader:
+        expected = Translator.load(model).stream("colmap-sift", "plain", storage=True)(sift_rows(3, 7))
+        np.testing.assert_array_equal(reader.descriptors("sub/é.jpg"), expected)
+
+
 # --- Bad input ---------------------------------------------------------------------------------------------
 
 

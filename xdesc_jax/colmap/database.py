@@ -44,6 +44,16 @@ def is_database(path: Path | str) -> bool:
     return start.startswith(_SQLITE)
 
 
+def own_record(recorded: DescriptorSpec | None, kind: int | None) -> DescriptorSpec | None:
+    """What our tables say of an image, unless COLMAP, which does not know of them, extracted its SIFT anew.
+
+    Args:
+        recorded: as our tables say; None where they do not.
+        kind: COLMAP's type of its descriptors; None where it has none.
+    """
+    return None if recorded is not None and kind == SIFT_TYPE and recorded.name != SIFT_NAME else recorded
+
+
 class Blob(NamedTuple):
     """What a row of `keypoints` or `descriptors` says of its array, and how many bytes that has."""
 
@@ -155,12 +165,11 @@ class DatabaseReader:
         """
         image_id = self.ids[self._known(name)]
         row = self.blobs("descriptors").get(image_id)
-        sift = row if row is not None and row.kind == SIFT_TYPE else None
-        recorded = self._own.specs.get(image_id)
-        # COLMAP knows nothing of our record: SIFT that it extracted anew is SIFT, whatever lay there before.
-        if recorded is not None and (sift is None or recorded.name == SIFT_NAME):
+        kind = None if row is None else row.kind
+        if (recorded := own_record(self._own.specs.get(image_id), kind)) is not None:
             return recorded
-        return get_spec(SIFT_NAME) if sift is not None and sift.rows > 0 and sift.columns == SIFT_WIDTH else None
+        sift = row is not None and (row.kind, row.columns) == (SIFT_TYPE, SIFT_WIDTH) and row.rows > 0
+        return get_spec(SIFT_NAME) if sift else None
 
     def translated_from(self, name: str) -> str | None:
         """What the rows of a photo were translated from; None for native rows."""

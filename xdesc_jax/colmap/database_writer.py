@@ -19,7 +19,7 @@ from types import TracebackType
 import numpy as np
 
 from xdesc_jax.colmap import own_tables
-from xdesc_jax.colmap.database import MAX_IMAGES, OTHER_TYPE, SIFT_TYPE, DatabaseReader
+from xdesc_jax.colmap.database import MAX_IMAGES, OTHER_TYPE, SIFT_TYPE, DatabaseReader, own_record
 from xdesc_jax.colmap.database_file import log_of
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.files import atomic
@@ -79,7 +79,8 @@ class DatabaseWriter:
                     reader.copy_to(self._connection)
                     self._prepare()
                 self._owned = True
-                self._found = own_tables.read(self._connection, str(self._file))
+                self._found = own_tables.read(self._connection, str(self._file)).specs
+                self._kinds = dict(self._connection.execute("SELECT image_id, type FROM descriptors"))
             self._stack = stack.pop_all()
         return self
 
@@ -98,8 +99,8 @@ class DatabaseWriter:
         self._stack.__exit__(kind, error, trace)
 
     def held(self, name: str) -> str | None:
-        """The descriptor that a photo held when the writer opened: in the source, or in the partial file."""
-        spec = self._found.specs.get(self.ids[name])
+        """The descriptor that our tables name for a photo: in the source, or in the partial file gone on with."""
+        spec = own_record(self._found.get(self.ids[name]), self._kinds.get(self.ids[name]))
         return None if spec is None else spec.name
 
     def set_descriptors(self, name: str, rows: np.ndarray, spec: DescriptorSpec, translated_from: str | None) -> None:
