@@ -27,6 +27,8 @@ LIGHT = [
     "bundle",
     "deviation",
     "translate",
+    "translate_database",
+    "inspection",
     "match",
     "match_file",
     "descriptors",

@@ -162,6 +162,17 @@ def test_blocks_stream_as_one_array(translator):
     np.testing.assert_array_equal(np.concatenate(parts), translator.translate(x, "grid", "bits", storage=True))
 
 
+def test_rows_that_are_only_observed_count_as_translated_ones(translator, monkeypatch):
+    monkeypatch.setattr(infer, "BLOCK_ROWS", 4)
+    rows = make_rows(9)["grid"]
+    rows[5] = 0
+    translated, observed = (translator.stream("grid", "plain") for _ in range(2))
+    translated(rows)
+    observed.observe(rows)
+    assert (observed.rows, observed.zero_rows) == (translated.rows, translated.zero_rows) == (9, 1)
+    assert observed.findings() == translated.findings()
+
+
 def test_an_output_is_not_overwritten_by_the_next_call(translator):
     rows = make_rows(5)["grid"]
     first = translator.translate(rows, "grid", "plain")

@@ -303,6 +303,12 @@ class Stream:
             out[start : start + len(rows)] = stored(y, self.target) if self._storage else y
         return out
 
+    def observe(self, x: np.ndarray, where: str = "") -> None:
+        """Counts and compares rows without translating them: those that an earlier run has translated."""
+        for start in range(0, len(x), BLOCK_ROWS):
+            block = x[start : start + BLOCK_ROWS]
+            self._count(canonical(block, self.source, packed=self._packed, where=where, first_row=start))
+
     def probabilities(self, x: np.ndarray) -> np.ndarray:
         """Canonical rows -> float32 [N, D], the probability of each bit where the target is binary."""
         y = self._forward(x.astype(np.float32))
@@ -311,17 +317,22 @@ class Stream:
         return _finish(y, self.target)
 
     def _block(self, rows: np.ndarray) -> np.ndarray:
+        x, zero = self._count(rows)
+        y = _finish(self._forward(x), self.target)
+        if zero.any():
+            y[zero] = 0
+        return y
+
+    def _count(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The rows as float32 and which of them are zero, once they are counted."""
         x = rows.astype(np.float32, copy=False)
-        zero = ~x.any(axis=1)
+        zero = np.asarray(~x.any(axis=1))
         zeros = int(zero.sum())
         self.rows += len(x)
         self.zero_rows += zeros
         if self._deviation is not None:
             self._deviation.update(x[~zero] if zeros else x)
-        y = _finish(self._forward(x), self.target)
-        if zeros:
-            y[zero] = 0
-        return y
+        return x, zero
 
     def _forward(self, x: np.ndarray) -> np.ndarray:
         """Raw output of the last network; the embedding between two networks has unit length."""

@@ -61,16 +61,23 @@ def origin(store: FeatureStore, target: DescriptorSpec, ratios: Mapping[str, flo
         `translated_from`, the descriptor that was extracted ('a->b' where it became `b` in between, which no
         ratio is calibrated for), and `ratios`, JSON of those that may serve to match the file.
     """
-    first = store.attributes.get(TRANSLATED_FROM)
-    if first is None:
-        source = store.spec.name
+    source, kept = trace(store.spec, store.attributes.get(TRANSLATED_FROM), target, ratios)
+    return {TRANSLATED_FROM: source, RATIOS: json.dumps(kept)}
+
+
+def trace(
+    spec: DescriptorSpec, translated_from: str | None, target: DescriptorSpec, ratios: Mapping[str, float]
+) -> tuple[str, dict[str, float]]:
+    """`origin` of rows of `spec`: what the translated ones come from, and the ratios that may serve to match them."""
+    if translated_from is None:
+        source = spec.name
     else:  # embeddings are halfway on the same route
-        source = first if store.spec.is_embedding else f"{first}->{store.spec.name}"
+        source = translated_from if spec.is_embedding else f"{translated_from}->{spec.name}"
     if target.is_embedding:
         kept = {k: v for k, v in ratios.items() if k.startswith(f"{source}|") or k.endswith(f"|{source}")}
     else:
         kept = {k: v for k, v in ratios.items() if k == f"{source}->{target.name}"}
-    return {TRANSLATED_FROM: source, RATIOS: json.dumps(kept)}
+    return source, kept
 
 
 def choose(query: FeatureStore, database: FeatureStore) -> tuple[float, str]:

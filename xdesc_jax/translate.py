@@ -1,21 +1,25 @@
 """The stage `xdesc translate`: descriptors of one type -> another type, or embeddings.
 
-In: a feature file (.h5) or an array (.npy), and a model file. Out: a file of the same format with translated
-rows in their stored form; a feature file keeps keypoints, scales, orientations, `valid` and row order. Rows
-stream through, so a file may be larger than memory. Runs on the base install.
+In: a feature file (.h5), a COLMAP database or an array (.npy), and a model file. Out: a file of the same format
+with translated rows in their stored form; a feature file keeps keypoints, scales, orientations, `valid` and row
+order, a database (see `translate_database`) all but the descriptors. Rows stream through, so a file may be larger
+than memory. Runs on the base install.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from xdesc_jax import console, pretrained
-from xdesc_jax.descriptors import DescriptorSpec
+from xdesc_jax import console, pretrained, translate_database
+from xdesc_jax.colmap.database import DatabaseReader, is_database
+from xdesc_jax.colmap.database_file import database_hash
 from xdesc_jax.files import already_done, atomic, config_hash, content_hash, read_json, write_json
 from xdesc_jax.infer import Stream, Translator, ZeroRowsWarning
 from xdesc_jax.ratios import origin
@@ -23,6 +27,7 @@ from xdesc_jax.store import FeatureStore, StoreWriter, found_hash
 
 ROWS = 65536  # rows of an array translated between two steps of the progress bar
 FORMATS = (".h5", ".npy")
+DATABASE = ".db"  # stands for a COLMAP database, which is told by its content and may have any name
 # Attributes of a feature file that describe its descriptors, and so do not pass to the translated file.
 OWN_ATTRIBUTES = ("spec", "spec_json", "bits", "origin", "version", "config_hash")
 
@@ -39,13 +44,21 @@ def translate(
 ) -> Path:
     """Descriptors -> another type, or the joint space.
 
+    In a COLMAP database, images that hold `source` are translated; without `source` each from what it holds, and
+    those that hold the target already are kept. Keypoints, cameras, rigs, frames, images, pose priors, matches and
+    geometries stay; the input is never written. A run that was killed leaves a hidden partial file and goes on
+    where it was. A COLMAP model whose photos are gone needs only its database or its feature file: the model
+    names keypoints by their row, which stays. With target 'colmap-sift', COLMAP itself matches the result. Match
+    that of any other target with `xdesc match`: COLMAP's own matchers end the process on descriptors that are
+    not SIFT.
+
     Args:
-        features: feature file (.h5) or array (.npy, [N, D]).
+        features: feature file (.h5), COLMAP database, or array (.npy, [N, D]).
         out: file to write, of the same format.
         target: descriptor to make, or 'embedding'.
         model: model file (.safetensors), or the name of one that ships with the package (see `xdesc models`).
         source: descriptor that `features` holds; may be left out where the file says so.
-        packed: the array holds packed bits (feature files always do).
+        packed: the array holds packed bits (feature files and databases always do).
         overwrite: replace a result made with other settings.
 
     Returns:
@@ -53,50 +66,72 @@ def translate(
 
     Raises:
         FileNotFoundError: no such features, or no model of that path or name.
-        ValueError: formats, names, widths or values that do not fit.
+        ValueError: formats, names, widths or values that do not fit, or a database that is being written.
         FileExistsError: `out` was made with other settings and `overwrite` is off.
+        OSError: the disk is full.
     """
     features, out = Path(features), Path(out)
-    _check_paths(features, out)
+    kind = _check_paths(features, out)
     model = pretrained.resolve(model)
     translator = Translator.load(model)
-    source = _source(features, source, translator)
-    spec = translator.spec(source)
-    packed = spec.binary if features.suffix == ".h5" else packed
-    config = {
-        "stage": "translate",
-        "features": content_hash(features),
-        "model": content_hash(model),
-        "source": spec.name,
-        "target": translator.spec(target).name,
-        "packed": packed,
-    }
-    stream = translator.stream(source, target, packed=packed, storage=True)
-    expected, summary = config_hash(config), out.with_name(out.name + ".json")
-    if already_done(out, _found_hash(out, summary), expected, overwrite) and summary.exists():
-        console.out.print(f"{out} is up to date", markup=False)
-        return out
-    console.settings(f"xdesc translate -> {out}", {"features": features, "model": model, **config, "hash": expected})
-    start = time.perf_counter()
-    if features.suffix == ".h5":
+    with contextlib.ExitStack() as stack:
+        if kind == DATABASE:
+            reader = stack.enter_context(DatabaseReader(features))
+            plan = translate_database.plan(reader, translator, source, target)
+            name, packed = ", ".join(plan.sources) or plan.target.name, False
+        else:
+            name = _source(features, source, translator)
+            packed = translator.spec(name).binary if kind == ".h5" else packed
+        config = {
+            "stage": "translate",
+            "features": database_hash(features) if kind == DATABASE else content_hash(features),
+            "model": content_hash(model),
+            "source": name,
+            "target": translator.spec(target).name,
+            "packed": packed,
+        }
+        expected, summary = config_hash(config), out.with_name(out.name + ".json")
+        if already_done(out, _found_hash(out, kind, summary), expected, overwrite) and summary.exists():
+            console.out.print(f"{out} is up to date", markup=False)
+            return out
+        settings = {"features": features, "model": model, **config, "hash": expected}
+        console.settings(f"xdesc translate -> {out}", settings)
+        start = time.perf_counter()
         attributes = {"config_hash": expected, "model": model.name}
-        counts = _translate_store(features, out, stream, attributes, translator.bundle.ratios, summary)
-    else:
-        counts = _translate_array(features, out, stream, summary)
-    _summarise(summary, stream, counts, config, time.perf_counter() - start)
+        warnings: list[str] = []
+        if kind == DATABASE:
+            streams = translate_database.translate_images(reader, plan, out, translator, attributes, summary)
+            counts, warnings = plan.counts(), plan.warnings()
+        else:
+            stream = translator.stream(name, target, packed=packed, storage=True)
+            streams = [stream]
+            if kind == ".h5":
+                counts = _translate_store(features, out, stream, attributes, translator.bundle.ratios, summary)
+            else:
+                counts = _translate_array(features, out, stream, summary)
+    _summarise(summary, streams, counts, warnings, config, time.perf_counter() - start)
     return out
 
 
-def _check_paths(features: Path, out: Path) -> None:
+def _check_paths(features: Path, out: Path) -> str:
+    """The format of both, one of FORMATS or DATABASE."""
     if not features.exists():
         raise FileNotFoundError(f"{features}: no such file")
-    for path in (features, out):
-        if path.suffix not in FORMATS:
-            raise ValueError(f"{path}: is a {path.suffix or 'nameless'} file, expected one of {FORMATS}")
-    if features.suffix != out.suffix:
+    kind = features.suffix
+    if kind not in FORMATS:
+        with contextlib.suppress(ValueError, FileNotFoundError):
+            kind = DATABASE if is_database(features) else kind
+    if kind not in (*FORMATS, DATABASE):
+        raise ValueError(f"{features}: is a {kind or 'nameless'} file, expected one of {FORMATS} or a COLMAP database")
+    if kind == DATABASE and out.suffix in FORMATS:
+        raise ValueError(f"{out}: {features} is a COLMAP database, so the output must be one, too")
+    if kind != DATABASE and out.suffix not in FORMATS:
+        raise ValueError(f"{out}: is a {out.suffix or 'nameless'} file, expected one of {FORMATS}")
+    if kind != DATABASE and features.suffix != out.suffix:
         raise ValueError(f"{out}: {features} is a {features.suffix} file, so the output must be one, too")
     if features.resolve() == out.resolve():
         raise ValueError(f"{out}: is the input itself")
+    return kind
 
 
 def _source(features: Path, source: str | None, translator: Translator) -> str:
@@ -107,12 +142,7 @@ def _source(features: Path, source: str | None, translator: Translator) -> str:
             raise ValueError(f"{features}: an array does not say which descriptor it holds; pass --source")
         return spec.name
     with FeatureStore(features, spec) as store:
-        found, expected = store.spec, _known(features, store.spec.name, translator)
-        if (found.width, found.kind) != (expected.width, expected.kind):
-            raise ValueError(
-                f"{features}: its {found.name!r} is {found.kind} of width {found.width}, "
-                f"but the model has {translator.describe()}"
-            )
+        found = translate_database.known(str(features), store.spec, translator)
         for name in store.names[:1]:
             try:
                 store.read(name)
@@ -121,17 +151,16 @@ def _source(features: Path, source: str | None, translator: Translator) -> str:
         return found.name
 
 
-def _known(features: Path, name: str, translator: Translator) -> DescriptorSpec:
-    try:
-        return translator.spec(name)
-    except ValueError as error:
-        raise ValueError(f"{features} holds {name!r}, which the model cannot take: {error}") from error
-
-
-def _found_hash(out: Path, summary: Path) -> str | None:
+def _found_hash(out: Path, kind: str, summary: Path) -> str | None:
     if not out.exists():
         return None
-    if out.suffix == ".h5":
+    if kind == DATABASE:
+        try:
+            with DatabaseReader(out) as reader:
+                return reader.attributes.get("config_hash")
+        except ValueError:
+            return None
+    if kind == ".h5":
         return found_hash(out)
     return read_json(summary).get("config_hash") if summary.exists() else None
 
@@ -185,17 +214,25 @@ def _translate_array(features: Path, out: Path, stream: Stream, summary: Path) -
     return {"invalid_rows": 0}
 
 
-def _summarise(path: Path, stream: Stream, counts: dict[str, int], config: dict[str, Any], seconds: float) -> None:
-    zero = stream.zero_rows - counts["invalid_rows"]
-    figures = {**counts, "rows": stream.rows, "zero_rows": zero, "seconds": round(seconds, 3)}
-    warnings = [text for category, text in stream.findings() if category is not ZeroRowsWarning]
+def _summarise(
+    path: Path,
+    streams: Sequence[Stream],
+    counts: dict[str, int],
+    notes: list[str],
+    config: dict[str, Any],
+    seconds: float,
+) -> None:
+    rows, zero = sum(s.rows for s in streams), sum(s.zero_rows for s in streams) - counts.get("invalid_rows", 0)
+    figures = {**counts, "rows": rows, "zero_rows": zero, "seconds": round(seconds, 3)}
+    found = [finding for stream in streams for finding in stream.findings()]
+    warnings = notes + [text for category, text in found if category is not ZeroRowsWarning]
     if zero:
-        warnings.insert(0, f"{zero} of {stream.rows} rows are zero though valid; they stay zero")
+        warnings.insert(0, f"{zero} of {rows} rows are zero though valid; they stay zero")
     for text in warnings:
         console.warn(text)
     summary = {"config": config, "config_hash": config_hash(config), **figures, "warnings": warnings}
     write_json(path, summary)
-    rate = stream.rows / seconds if seconds > 0 else 0.0
+    rate = rows / seconds if seconds > 0 else 0.0
     console.table(
         f"{config['source']} -> {config['target']}",
         ("", "value"),

@@ -5,8 +5,10 @@ import sqlite3
 
 import numpy as np
 import pytest
+from databases import SPECS, edit, make_3, make_4, state
 
 from xdesc_jax.colmap.database import DatabaseReader
+from xdesc_jax.colmap.database_writer import DatabaseWriter
 from xdesc_jax.colmap.pycolmap_api import pycolmap
 
 KEYPOINTS = {
@@ -119,3 +121,96 @@ def test_missing_or_foreign_file_is_refused_and_not_created(tmp_path):
     with pytest.raises(ValueError, match="no such table"):
         (tmp_path / "empty.db").touch()
         DatabaseReader(tmp_path / "empty.db")
+
+
+@pytest.fixture
+def old(tmp_path):
+    return make_3(tmp_path / "old.db")
+
+
+def test_a_hot_journal_is_rolled_back_in_a_copy(old, tmp_path):
+    crashed = tmp_path / "crashed"
+    crashed.mkdir()
+    writer = sqlite3.connect(old, isolation_level=None)
+    writer.execute("PRAGMA cache_size = 1")  # spills pages into the file before the end
+    writer.execute("BEGIN")
+    writer.execute("UPDATE images SET name = name || ' changed'")
+    writer.executemany("INSERT INTO notes VALUES (?)", [("x" * 3000,)] * 50)
+    for name in ("old.db", "old.db-journal"):  # as a killed writer leaves them
+        (crashed / name).write_bytes((tmp_path / name).read_bytes())
+    writer.execute("ROLLBACK")
+    writer.close()
+    assert (crashed / "old.db").read_bytes() != old.read_bytes()
+    before = state(crashed)
+    with DatabaseReader(crashed / "old.db") as reader:
+        assert "a b.jpg" in reader.names
+    assert state(crashed) == before
+
+
+def test_a_journal_that_was_kept_after_its_end_is_no_log(old):
+    writer = sqlite3.connect(old)
+    writer.execute("PRAGMA journal_mode = PERSIST")
+    writer.execute("UPDATE images SET name = 'renamed.jpg' WHERE image_id = 1")
+    writer.commit()
+    writer.close()
+    before = state(old.parent)
+    assert "old.db-journal" in before
+    with DatabaseReader(old) as reader:
+        assert "renamed.jpg" in reader.names
+    assert state(old.parent) == before
+
+
+def test_a_database_locked_in_this_process_is_refused(old):
+    writer = sqlite3.connect(old, isolation_level=None)
+    writer.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(ValueError, match="old.db: is being written by another program"):
+        DatabaseReader(old)
+    writer.close()
+
+
+def test_a_change_by_others_is_noticed(old):
+    with DatabaseReader(old) as reader:
+        reader.check_unchanged()
+        edit(old, "UPDATE images SET name = 'renamed.jpg' WHERE image_id = 1")
+        with pytest.raises(ValueError, match="old.db: was changed by another program"):
+            reader.check_unchanged()
+
+
+@pytest.mark.parametrize("columns", [0, 6, 128])
+def test_rows_of_nothing_are_read_as_none(old, columns):
+    edit(old, "UPDATE descriptors SET cols = ? WHERE rows = 0", columns)
+    with DatabaseReader(old) as reader:
+        for name in ("blank.jpg", "bare.jpg"):
+            assert len(reader.descriptors(name)) == 0 and reader.spec(name) is None
+            assert reader.keypoints(name).shape == (0, 6)
+
+
+@pytest.mark.parametrize("rows, columns, data", [(5, 0, b""), (5, 128, b""), (5, 128, None), (6, 128, b"x" * 640)])
+def test_descriptors_of_another_size_than_they_say_are_named(old, rows, columns, data):
+    edit(old, "UPDATE descriptors SET rows = ?, cols = ?, data = ? WHERE image_id = 1", rows, columns, data)
+    with DatabaseReader(old) as reader:
+        message = f"descriptors of 'a b.jpg' hold {len(data or b'')} bytes, expected {rows * columns} for {rows} x"
+        with pytest.raises(ValueError, match=message):
+            reader.descriptors("a b.jpg", reader.spec("sub/é.jpg"))
+
+
+def test_a_missing_table_of_descriptors_holds_none(old):
+    edit(old, "DROP TABLE descriptors")
+    with DatabaseReader(old) as reader:
+        assert reader.spec("a b.jpg") is None and reader.sift("a b.jpg") is None
+        assert len(reader.keypoints("a b.jpg")) == 5
+
+
+def test_sift_that_colmap_extracted_anew_is_sift(tmp_path):
+    source = make_4(tmp_path / "map.db")
+    with DatabaseReader(source) as reader:
+        name, rows = reader.names[0], reader.descriptors(reader.names[0])
+    with DatabaseWriter(source, tmp_path / "out.db") as writer:
+        writer.set_descriptors(name, np.ones((len(rows), 9), np.float32), SPECS["plain"], "colmap-sift")
+    with pycolmap.Database.open(tmp_path / "out.db") as db:
+        found = pycolmap.FeatureDescriptors(type=pycolmap.FeatureExtractorType.SIFT, data=rows)
+        db.clear_descriptors()
+        db.write_descriptors(writer.ids[name], found)
+    with DatabaseReader(tmp_path / "out.db") as reader:
+        assert reader.spec(name).name == "colmap-sift" and reader.translated_from(name) is None
+        np.testing.assert_array_equal(reader.descriptors(name), rows)

@@ -8,19 +8,20 @@ pycolmap nor jax.
 from __future__ import annotations
 
 import contextlib
-import shutil
+import functools
 import sqlite3
-import tempfile
 from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 
 import numpy as np
 
-from xdesc_jax.colmap import own_tables
+from xdesc_jax.colmap import database_file, own_tables
 from xdesc_jax.descriptors import DescriptorSpec, get_spec
 
 SIFT_TYPE, OTHER_TYPE = 0, -1  # pycolmap.FeatureExtractorType.SIFT and UNDEFINED
 SIFT_WIDTH = 128  # bytes
+SIFT_NAME = "colmap-sift"
 MAX_IMAGES = 2147483647  # COLMAP's pair id is MAX_IMAGES * smaller image id + larger one
 _SQLITE = b"SQLite format 3\0"
 _HDF5 = b"\x89HDF\r\n\x1a\n"
@@ -43,6 +44,32 @@ def is_database(path: Path | str) -> bool:
     return start.startswith(_SQLITE)
 
 
+def own_record(recorded: DescriptorSpec | None, kind: int | None) -> DescriptorSpec | None:
+    """What our tables say of an image, unless COLMAP, which does not know of them, extracted its SIFT anew.
+
+    Args:
+        recorded: as our tables say; None where they do not.
+        kind: COLMAP's type of its descriptors; None where it has none.
+    """
+    return None if recorded is not None and kind == SIFT_TYPE and recorded.name != SIFT_NAME else recorded
+
+
+class Blob(NamedTuple):
+    """What a row of `keypoints` or `descriptors` says of its array, and how many bytes that has."""
+
+    rows: int
+    columns: int
+    bytes: int
+    kind: int  # COLMAP's type of descriptor
+
+    def damage(self, itemsize: int) -> str | None:
+        """How the array's size is wrong for values of `itemsize` bytes; None where it is right."""
+        expected = self.rows * self.columns * itemsize
+        if self.rows == 0 or self.bytes == expected > 0:
+            return None
+        return f"{self.bytes} bytes, expected {expected} for {self.rows} x {self.columns}"
+
+
 class DatabaseReader:
     """A COLMAP database opened for reading; use as a context manager. The file is never written.
 
@@ -55,7 +82,7 @@ class DatabaseReader:
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: not a COLMAP database.
+        ValueError: not a COLMAP database, or another program is writing it.
     """
 
     def __init__(self, path: Path | str):
@@ -63,29 +90,17 @@ class DatabaseReader:
         if not self.path.is_file():
             raise FileNotFoundError(f"{path}: no such COLMAP database")
         with contextlib.ExitStack() as stack:
-            file = self._settled(stack)
+            self._state = database_file.state(self.path)
+            file = stack.enter_context(database_file.settled(self.path))
             # `immutable`: SQLite would otherwise leave lock and log files beside the database.
             self._connection = sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
             stack.callback(self._connection.close)
-            rows = self._query("SELECT name, image_id, width, height FROM images LEFT JOIN cameras USING (camera_id)")
+            rows = self.query("SELECT name, image_id, width, height FROM images LEFT JOIN cameras USING (camera_id)")
             self.ids: dict[str, int] = {name: image_id for name, image_id, *_ in rows}
             self._sizes = {name: (width or 0, height or 0) for name, _, width, height in rows}
             self._own = own_tables.read(self._connection, str(self.path))
             self.attributes = self._own.attributes
             self._stack = stack.pop_all()
-
-    def _settled(self, stack: contextlib.ExitStack) -> Path:
-        """The database, or a copy where a write-ahead log holds pages that are not in it yet."""
-        log = self.path.with_name(self.path.name + "-wal")
-        if not log.exists() or log.stat().st_size == 0:
-            return self.path
-        copy = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "database.db"
-        shutil.copyfile(self.path, copy)
-        shutil.copyfile(log, copy.with_name(copy.name + "-wal"))
-        # A checkpoint moves the log's pages into the copy.
-        with contextlib.closing(sqlite3.connect(copy)) as connection:
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        return copy
 
     def __enter__(self) -> DatabaseReader:
         return self
@@ -95,6 +110,11 @@ class DatabaseReader:
 
     def close(self) -> None:
         self._stack.close()
+
+    def check_unchanged(self) -> None:
+        """Raises ValueError where another program has written the database since it was opened."""
+        if database_file.state(self.path) != self._state:
+            raise ValueError(f"{self.path}: was changed by another program while it was read; start again")
 
     @property
     def names(self) -> list[str]:
@@ -129,7 +149,7 @@ class DatabaseReader:
         array = self._blob("descriptors", name, np.dtype(np.uint8))
         if array is None:
             return None
-        kind = self._descriptor_type(name)
+        kind = self.blobs("descriptors")[self.ids[name]].kind
         if kind != SIFT_TYPE or array.shape[1] != SIFT_WIDTH:
             raise ValueError(
                 f"{self.path}: descriptors of {name!r} have type {kind} and {array.shape[1]} bytes, "
@@ -144,15 +164,18 @@ class DatabaseReader:
             KeyError: no such photo.
         """
         image_id = self.ids[self._known(name)]
-        if image_id in self._own.specs:
-            return self._own.specs[image_id]
-        found = self._query("SELECT cols FROM descriptors WHERE image_id = ? AND rows > 0", image_id)
-        sift = found and found[0][0] == SIFT_WIDTH and self._descriptor_type(name) == SIFT_TYPE
-        return get_spec("colmap-sift") if sift else None
+        row = self.blobs("descriptors").get(image_id)
+        kind = None if row is None else row.kind
+        if (recorded := own_record(self._own.specs.get(image_id), kind)) is not None:
+            return recorded
+        sift = row is not None and (row.kind, row.columns) == (SIFT_TYPE, SIFT_WIDTH) and row.rows > 0
+        return get_spec(SIFT_NAME) if sift else None
 
     def translated_from(self, name: str) -> str | None:
         """What the rows of a photo were translated from; None for native rows."""
-        return self._own.translated_from.get(self.ids[self._known(name)])
+        image_id, spec = self.ids[self._known(name)], self.spec(name)
+        current = spec is not None and spec == self._own.specs.get(image_id)
+        return self._own.translated_from.get(image_id) if current else None
 
     def descriptors(self, name: str, spec: DescriptorSpec | None = None) -> np.ndarray:
         """Descriptors of a photo in their stored form, [N, stored_width] of the spec's stored dtype.
@@ -168,56 +191,86 @@ class DatabaseReader:
             KeyError: no such photo.
             ValueError: the row is damaged or of another width, or nothing says what the rows are.
         """
-        array = self._blob("descriptors", name, np.dtype(np.uint8))
-        spec = spec or self.spec(name)
+        spec = self.check_descriptors(name, spec)
         if spec is None:
-            if array is None:
-                return np.zeros((0, 0), np.uint8)
-            kind = self._descriptor_type(name)
-            raise ValueError(
-                f"{self.path}: does not say which descriptor {name!r} holds "
-                f"(type {kind}, {array.shape[1]} bytes); name it"
-            )
+            return np.zeros((0, 0), np.uint8)
+        array = self._blob("descriptors", name, np.dtype(np.uint8))
         if array is None:
             return np.zeros((0, spec.stored_width), spec.stored_dtype)
-        expected = spec.stored_width * spec.stored_dtype.itemsize
-        if array.shape[1] != expected:
+        return array.view(spec.stored_dtype)
+
+    def check_descriptors(self, name: str, spec: DescriptorSpec | None = None) -> DescriptorSpec | None:
+        """What `descriptors` reads, checked without reading it; None where there are no rows and no spec.
+
+        Raises:
+            KeyError, ValueError: as `descriptors`.
+        """
+        row = self.blobs("descriptors").get(self.ids[self._known(name)])
+        spec = spec or self.spec(name)
+        if row is None or row.rows == 0:
+            return spec
+        if spec is None:
             raise ValueError(
-                f"{self.path}: descriptors of {name!r} have {array.shape[1]} bytes, "
+                f"{self.path}: does not say which descriptor {name!r} holds "
+                f"(type {row.kind}, {row.columns} bytes); name it"
+            )
+        self._check_size("descriptors", name, row, np.dtype(np.uint8))
+        expected = spec.stored_width * spec.stored_dtype.itemsize
+        if row.columns != expected:
+            raise ValueError(
+                f"{self.path}: descriptors of {name!r} have {row.columns} bytes, "
                 f"but {spec.name!r} ({spec.stored_width} x {spec.stored_dtype}) has {expected}"
             )
-        return array.view(spec.stored_dtype)
+        return spec
+
+    def blobs(self, table: str) -> dict[int, Blob]:
+        """Image id -> what `keypoints` or `descriptors` holds of it; empty where there is no such table."""
+        return self._blobs[table]
+
+    @functools.cached_property
+    def _blobs(self) -> dict[str, dict[int, Blob]]:
+        found: dict[str, dict[int, Blob]] = {}
+        for table in ("keypoints", "descriptors"):
+            columns = self.columns(table)
+            # Databases before COLMAP 4 have no column `type` and hold SIFT alone.
+            kind = "type" if "type" in columns else SIFT_TYPE
+            # SQLite tells a blob's length without reading it.
+            sql = f"SELECT image_id, rows, cols, coalesce(length(data), 0), {kind} FROM {table}"
+            found[table] = {image_id: Blob(*values) for image_id, *values in self.query(sql)} if columns else {}
+        return found
+
+    def columns(self, table: str) -> list[str]:
+        """Names of a table's columns; none where the database has no such table."""
+        return [row[1] for row in self.query(f"PRAGMA table_info({table})")]
 
     def copy_to(self, connection: sqlite3.Connection) -> None:
         """Copies the whole database, tables of others included, into an empty one."""
         self._connection.backup(connection)
 
-    def _descriptor_type(self, name: str) -> int:
-        # Databases before COLMAP 4 have no column `type` and hold SIFT alone.
-        if all(column[1] != "type" for column in self._query("PRAGMA table_info(descriptors)")):
-            return SIFT_TYPE
-        return self._query("SELECT type FROM descriptors WHERE image_id = ?", self.ids[name])[0][0]
-
     def _blob(self, table: str, name: str, dtype: np.dtype) -> np.ndarray | None:
         image_id = self.ids[self._known(name)]
-        found = self._query(f"SELECT rows, cols, data FROM {table} WHERE image_id = ?", image_id)
-        if not found or found[0][0] == 0:
+        row = self.blobs(table).get(image_id)
+        if row is None or row.rows == 0:
             return None
-        rows, columns, data = found[0]
-        expected = rows * columns * dtype.itemsize
-        if len(data or b"") != expected:
-            raise ValueError(
-                f"{self.path}: {table} of {name!r} hold {len(data or b'')} bytes, expected {expected} "
-                f"for {rows} x {columns} of {dtype}"
-            )
-        return np.frombuffer(data, dtype).reshape(rows, columns).copy()
+        self._check_size(table, name, row, dtype)
+        [(data,)] = self.query(f"SELECT data FROM {table} WHERE image_id = ?", image_id)
+        return np.frombuffer(data, dtype).reshape(row.rows, row.columns).copy()
+
+    def _check_size(self, table: str, name: str, row: Blob, dtype: np.dtype) -> None:
+        if (damage := row.damage(dtype.itemsize)) is not None:
+            raise ValueError(f"{self.path}: {table} of {name!r} hold {damage} of {dtype}")
 
     def _known(self, name: str) -> str:
         if name not in self.ids:
             raise KeyError(f"{self.path}: no photo {name!r} (first of {len(self.ids)}: {self.names[:5]})")
         return name
 
-    def _query(self, sql: str, *values: object) -> list[tuple]:
+    def query(self, sql: str, *values: object) -> list[tuple]:
+        """Rows of a statement that reads.
+
+        Raises:
+            ValueError: the file is no database, is damaged, or lacks a table.
+        """
         try:
             return self._connection.execute(sql, values).fetchall()
         except sqlite3.DatabaseError as error:

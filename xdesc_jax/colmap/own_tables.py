@@ -47,6 +47,13 @@ def read(connection: sqlite3.Connection, where: str) -> OwnTables:
     Raises:
         ValueError: a newer version, or rows that are no specs.
     """
+    try:
+        return _read(connection, where)
+    except sqlite3.DatabaseError as error:
+        raise ValueError(f"{where}: its xdesc tables cannot be read ({error})") from error
+
+
+def _read(connection: sqlite3.Connection, where: str) -> OwnTables:
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if "xdesc_images" not in tables:
         return OwnTables()
@@ -83,6 +90,16 @@ def write_image(connection: sqlite3.Connection, image_id: int, spec: DescriptorS
     connection.execute("INSERT OR REPLACE INTO xdesc_images VALUES (?, ?, ?)", (image_id, spec.name, origin))
 
 
+def drop_unused_specs(connection: sqlite3.Connection) -> None:
+    """Takes out the specs that no image has any more."""
+    connection.execute("DELETE FROM xdesc_specs WHERE name NOT IN (SELECT spec FROM xdesc_images)")
+
+
 def write_attribute(connection: sqlite3.Connection, key: str, value: str) -> None:
     """Sets an attribute of the file."""
     connection.execute("INSERT OR REPLACE INTO xdesc_attributes VALUES (?, ?)", (key, value))
+
+
+def delete_attribute(connection: sqlite3.Connection, key: str) -> None:
+    """Takes out an attribute of the file."""
+    connection.execute("DELETE FROM xdesc_attributes WHERE key = ?", (key,))

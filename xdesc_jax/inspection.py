@@ -1,0 +1,259 @@
+"""The stage `xdesc inspect`: what a file holds.
+
+In: a COLMAP database, a feature file, a match file, a model file, or the folder of a COLMAP model. Out: a
+description, printed and as JSON. Reads no more than it must, and changes nothing. Runs on the base install.
+"""
+
+from __future__ import annotations
+
+import collections
+import json as json_text
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xdesc_jax import bundle, console, pretrained
+from xdesc_jax.colmap import contents
+from xdesc_jax.descriptors import DescriptorSpec
+from xdesc_jax.files import write_json
+from xdesc_jax.infer import Translator
+from xdesc_jax.match_file import MatchFile
+from xdesc_jax.ratios import RATIOS, TRANSLATED_FROM
+from xdesc_jax.store import FeatureStore
+
+_STARTS = {
+    b"\x1f\x8b": "a gzip archive", b"PK": "a zip archive (.npz, .pth)", b"\x93NUMPY": "a numpy array",
+    b"\xff\xd8": "a JPEG photo", b"\x89PNG": "a PNG photo", b"%PDF": "a PDF", b"\x7fELF": "a program",
+}  # fmt: skip
+_SQLITE, _HDF5, _HEADER_BYTES = b"SQLite format 3\0", b"\x89HDF\r\n\x1a\n", 8
+_NOT_SAID = "not said"
+
+
+def inspect(path: Path, *, images: bool = False, json: Path | None = None) -> dict[str, Any]:
+    """Says what a file holds: images, keypoints, descriptors, matches, schema, or a model's descriptors.
+
+    Args:
+        path: COLMAP database, feature file, match file, model file (or the name of a shipped one), or folder of
+            a COLMAP model.
+        images: list every image, too.
+        json: file to write the description to, with every image.
+
+    Returns:
+        The description.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: of no kind that is known, or damaged.
+    """
+    path = Path(path)
+    if not path.exists():
+        path = pretrained.find(str(path)) or path
+    found = {"path": str(path), **_describe(path)}
+    if json is not None:
+        write_json(json, found)
+    listed = found.get("image_list") or []
+    if not images:
+        found.pop("image_list", None)
+    _print(found, listed if images else [])
+    return found
+
+
+def _describe(path: Path) -> dict[str, Any]:
+    if path.is_dir():
+        return contents.model_folder(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file, nor a model of that name that ships with the package")
+    with path.open("rb") as file:
+        start = file.read(32)
+    size = {"bytes": path.stat().st_size}
+    if start.startswith(_SQLITE):
+        return {"kind": "COLMAP database", **size, **contents.database(path)}
+    if start.startswith(_HDF5):
+        return {**_hdf5(path), **size}
+    if start[_HEADER_BYTES : _HEADER_BYTES + 1] == b"{" and len(start) > _HEADER_BYTES:
+        return {**_safetensors(path), **size}
+    kind = next((text for magic, text in _STARTS.items() if start.startswith(magic)), None)
+    if kind is None:
+        kind = "an empty file" if not start else "text" if _is_text(start) else f"a file that begins with {start[:8]!r}"
+    raise ValueError(
+        f"{path}: is {kind}, expected a COLMAP database, a feature or match file (.h5), a model file (.safetensors) "
+        "or the folder of a COLMAP model"
+    )
+
+
+def _is_text(start: bytes) -> bool:
+    return all(32 <= byte < 127 or byte in b"\t\r\n" for byte in start)
+
+
+# --- Feature and match files -------------------------------------------------------------------------------
+
+
+def _hdf5(path: Path) -> dict[str, Any]:
+    # The name stands in only where the file does not say one.
+    for given in (None, DescriptorSpec("unknown", 1)):
+        try:
+            with FeatureStore(path, given) as store:
+                if store.names or given is None:
+                    return _features(store, said=given is None)
+        except ValueError as error:
+            if given is not None or "does not say which descriptor" not in str(error):
+                raise
+    with MatchFile(path) as matches:
+        return _matches(matches)
+
+
+def _features(store: FeatureStore, said: bool) -> dict[str, Any]:
+    counts, invalid, forms, listed = {}, 0, collections.Counter[str](), []
+    for name in store.names:
+        counts[name] = store.count(name)
+        with store.reading(name) as group:
+            fields = [f for f in ("keypoints", "scales", "oris", "affine") if f in group]
+            forms[", ".join(fields)] += 1
+            if "valid" in group:
+                invalid += int((~np.asarray(group["valid"], bool)).sum())
+            form = "none"
+            if "descriptors" in group:
+                form = f"{group['descriptors'].dtype} x {group['descriptors'].shape[0]}"
+        listed.append({"name": name, "keypoints": counts[name], "descriptors": form})
+    origin = store.attributes.get(TRANSLATED_FROM)
+    forms_of = collections.Counter(item["descriptors"] for item in listed)
+    return {
+        "kind": "feature file",
+        "descriptor": store.spec.to_dict() if said else None,
+        "descriptors": [
+            {
+                "spec": store.spec.name if said else _NOT_SAID,
+                "stored": form,
+                "translated_from": None if origin is None else str(origin),
+                "images": n,
+                "rows": sum(item["keypoints"] for item in listed if item["descriptors"] == form),
+            }
+            for form, n in sorted(forms_of.items())
+        ],
+        "images": len(store),
+        "keypoints": contents.spread(list(counts.values())),
+        "keypoint_columns": dict(forms),
+        "rows_not_valid": invalid,
+        "images_without_keypoints": sum(n == 0 for n in counts.values()),
+        "ratios": contents.parse_ratios(store.attributes.get(RATIOS), store.path),
+        "attributes": {k: _plain(v) for k, v in store.attributes.items() if k not in ("spec_json", RATIOS)},
+        "image_list": listed,
+    }
+
+
+def _matches(file: MatchFile) -> dict[str, Any]:
+    try:
+        pairs = file.pairs()
+        counts = [len(file.read(a, b)[0]) for a, b in pairs]
+    except (KeyError, AttributeError, ValueError) as error:
+        raise ValueError(f"{file.path}: an HDF5 file, but neither features nor matches of photos ({error})") from error
+    return {
+        "kind": "match file" if pairs else "empty HDF5 file",
+        "images": len({name for pair in pairs for name in pair}),
+        "pairs": len(pairs),
+        "pairs_without_matches": counts.count(0),
+        "matches": contents.spread(counts),
+        "attributes": {k: _plain(v) for k, v in file.attributes.items()},
+        "image_list": [{"pair": list(pair), "matches": n} for pair, n in zip(pairs, counts, strict=True)],
+    }
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else value if isinstance(value, (int, float)) else str(value)
+
+
+# --- Models ------------------------------------------------------------------------------------------------
+
+
+def _safetensors(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(_HEADER_BYTES), "little")
+        try:
+            header = json_text.loads(file.read(length) if length < path.stat().st_size else b"")
+            entries = header.get("__metadata__", {})
+        except (ValueError, AttributeError) as error:
+            raise ValueError(f"{path}: not a readable safetensors file, or cut short ({error})") from error
+    if entries.get("format") != bundle.FORMAT:
+        tensors = {name: value for name, value in header.items() if name != "__metadata__"}
+        return {"kind": "weight file", "tensors": len(tensors), "attributes": entries}
+    translator = Translator.load(path)
+    model = translator.bundle
+    try:
+        order = list(translator.order())
+    except ValueError:
+        order = None
+    return {
+        "kind": "translator",
+        "networks": model.kind,
+        "space_id": model.space_id,
+        "embedding_width": model.embedding_width,
+        "descriptors": [
+            {
+                "spec": spec.name,
+                "kind": spec.kind,
+                "width": spec.width,
+                "source": any(n == f"encoder/{name}" or n.startswith(f"pair/{name}/") for n in model.networks),
+                "target": any(
+                    n == f"decoder/{name}" or n.endswith(f"/{name}") and n.startswith("pair/") for n in model.networks
+                ),
+            }
+            for name, spec in model.specs.items()
+        ],
+        "parameters": sum(k.size + b.size for layers in model.networks.values() for k, b in layers),
+        "order": order,
+        "ratios": model.ratios,
+        "provenance": model.provenance,
+        "config": model.config,
+    }
+
+
+# --- Printing ----------------------------------------------------------------------------------------------
+
+
+def _print(found: dict[str, Any], listed: list[dict[str, Any]]) -> None:
+    """One table of what there is, one of descriptors, one of images."""
+    long = (
+        "path",
+        "kind",
+        "descriptors",
+        "descriptor",
+        "ratios",
+        "provenance",
+        "config",
+        "attributes",
+        "image_list",
+        "damaged",
+    )
+    rows = [(key.replace("_", " "), _short(value)) for key, value in found.items() if key not in long]
+    console.table(f"{found['path']}: {found['kind']}", ("", "value"), rows)
+    if found.get("descriptors"):
+        _print_rows("descriptors", found["descriptors"])
+    for key in ("attributes", "provenance"):
+        for name, value in found.get(key, {}).items():
+            if not isinstance(value, (dict, list)):
+                console.out.print(f"{key[:-1] if key == 'attributes' else key} {name}: {value}", markup=False)
+    if found.get("ratios"):
+        console.table("ratios", ("rows", "ratio"), sorted(found["ratios"].items()))
+    for text in found.get("damaged", []):
+        console.warn(text)
+    if listed:
+        _print_rows("images", listed)
+
+
+def _print_rows(title: str, rows: list[dict[str, Any]]) -> None:
+    columns = list(rows[0])
+    console.table(title, [c.replace("_", " ") for c in columns], [[_short(r.get(c)) for c in columns] for r in rows])
+
+
+def _short(value: Any) -> Any:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{k}: {v}" for k, v in value.items()) or "-"
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return ", ".join(map(str, value)) or "-"
+    return value
