@@ -1,0 +1,85 @@
+"""Models in the frame of a reference: the similarity is recovered, or the reason is told."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from tests.evaluate.test_poses import turned
+from xdesc_jax.colmap.model import Pose
+from xdesc_jax.colmap.pycolmap_api import pycolmap, read_model
+from xdesc_jax.evaluate.alignment import NotAlignable, Similarity, align, check
+
+MOVED = Similarity(2.5, turned([1, -2, 0.5], 130), np.array([10.0, -3, 7]))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Folder and arrays of a model of 11 photos."""
+    options = pycolmap.SyntheticDatasetOptions()
+    options.num_cameras_per_rig, options.num_rigs, options.num_frames_per_rig, options.num_points3D = 1, 1, 11, 60
+    pycolmap.set_random_seed(3)
+    folder = tmp_path_factory.mktemp("model")
+    pycolmap.synthesize_dataset(options).write(folder)
+    return folder, read_model(folder)
+
+
+def test_similarity_is_recovered_in_spite_of_outliers(place):
+    folder, model = place
+    reference = {name: MOVED.pose(pose) for name, pose in model.poses.items()}
+    for name in model.names[2:5]:
+        reference[name] = dataclasses.replace(reference[name], translation=reference[name].translation + 50)
+    found = align(folder, model, reference, max_error=0.1)
+    assert found.scale == pytest.approx(2.5, rel=1e-6)
+    np.testing.assert_allclose(found.rotation, MOVED.rotation, atol=1e-6)
+    np.testing.assert_allclose(found.translation, MOVED.translation, atol=1e-5)
+
+
+def test_a_camera_sees_the_same_after_the_move(place):
+    _, model = place
+    pose, x = next(iter(model.poses.values())), model.points[:5]
+    seen = pose.rotation @ x.T + pose.translation[:, None]
+    moved = MOVED.pose(pose)
+    again = moved.rotation @ MOVED.points(x).T + moved.translation[:, None]
+    np.testing.assert_allclose(again, 2.5 * seen, atol=1e-9)
+
+
+def test_reference_of_other_photos_is_not_alignable(place):
+    folder, model = place
+    others = {f"other {name}": pose for name, pose in model.poses.items()}
+    with pytest.raises(NotAlignable, match="0 registered photos are in the reference"):
+        align(folder, model, others, 0.1)
+
+
+def test_reference_without_any_likeness_is_not_alignable(place):
+    folder, model = place
+    rng = np.random.default_rng(0)
+    scattered = {name: Pose(np.eye(3), rng.uniform(-100, 100, 3)) for name in model.names}
+    with pytest.raises(NotAlignable, match="no similarity|lie within"):
+        align(folder, model, scattered, 1e-6)
+
+
+RANDOM = np.random.default_rng(1).normal(size=(6, 3))
+LINE = np.outer(np.arange(6.0), [1, 2, 3]) + 4
+BAD = RANDOM.copy()
+BAD[2, 1] = np.nan
+
+
+@pytest.mark.parametrize(
+    ("centers", "reference", "reason"),
+    [
+        (RANDOM[:2], RANDOM[:2], "2 registered photos .* at least 3"),
+        (np.ones((6, 3)), RANDOM, "positions of registered photos are equal"),
+        (RANDOM, np.ones((6, 3)), "positions of the reference's photos are equal"),
+        (LINE, RANDOM, "registered photos lie on one line"),
+        (RANDOM, LINE, "reference's photos lie on one line"),
+        (BAD, RANDOM, "registered photos are not finite"),
+    ],
+)
+def test_positions_that_determine_nothing_are_told(centers, reference, reason):
+    with pytest.raises(NotAlignable, match=reason):
+        check(centers, reference)
+
+
+def test_positions_on_a_plane_do(place):
+    check(RANDOM * [1, 1, 0], RANDOM * [0, 1, 1])
