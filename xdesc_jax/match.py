@@ -1,54 +1,96 @@
-"""The stage `xdesc match`: feature files -> a match file.
+"""The stage `xdesc match`: features -> matches.
 
-In: one feature file, or two of the same descriptor, and a list of photo pairs. Out: mutual nearest neighbours
-of each pair in hloc's layout (see `match_file`). All names are looked up before any work. Runs on the base
-install.
+In: feature files and COLMAP databases, whose photos may hold different descriptors, and which photos to match.
+Out: mutual nearest neighbours of each pair, as a match file in hloc's layout (see `match_file`) or in a copy of
+the database. How the rows of two photos are made comparable is the mode's choice (see `routes`). All names and
+routes are looked up before any work. Matches are kept in parts until all are there, so a run that was stopped
+goes on. Runs on the base install.
 """
 
 from __future__ import annotations
 
-import functools
+import collections
+import dataclasses
+import importlib
 import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from xdesc_jax import console
-from xdesc_jax.descriptors import from_stored, get_spec
+from xdesc_jax import console, pretrained
+from xdesc_jax.colmap.database import DatabaseReader, is_database
+from xdesc_jax.colmap.database_writer import DatabaseWriter
+from xdesc_jax.feature_set import FeatureSet, Held
 from xdesc_jax.files import already_done, config_hash, content_hash, write_json
+from xdesc_jax.infer import Translator
 from xdesc_jax.match_file import MatchWriter, check_names
-from xdesc_jax.matching import match as match_rows
-from xdesc_jax.ratios import choose
-from xdesc_jax.store import FeatureStore, found_hash
+from xdesc_jax.match_parts import MatchParts, PairMatches
+from xdesc_jax.matching import Matches
+from xdesc_jax.pair_list import Pair, distinct, in_blocks, read_pairs
+from xdesc_jax.routes import KEPT_BYTES, Mode, Route, Router, Rows
+from xdesc_jax.store import found_hash
 
-EXHAUSTIVE = "exhaustive"
-PHOTOS_KEPT = 32  # of each feature file, so that a photo of many pairs is read once
+EXHAUSTIVE, RETRIEVAL = "exhaustive", "retrieval"
+BACKENDS = {"numpy": "xdesc_jax.matching", "jax": "xdesc_jax.matching_jax"}
+PAIRS_A_PART = 500
 SHOWN = 5
 
-Pair = tuple[str, str]
+Matcher = Callable[..., Matches]
+
+
+@dataclasses.dataclass(frozen=True)
+class MatchPlan:
+    """What is matched, and how.
+
+    Attributes:
+        pairs: in the order of work.
+        routes: of each pair.
+        counts: of given, own and repeated pairs.
+    """
+
+    pairs: list[Pair]
+    routes: list[Route]
+    counts: dict[str, int]
 
 
 def match(
-    features: Path,
+    features: tuple[Path, ...],
     out: Path,
     *,
     pairs: str,
-    other: Path | None = None,
+    other: tuple[Path, ...] = (),
+    mode: Mode = "native",
+    model: Path | None = None,
+    target: str | None = None,
+    order: tuple[str, ...] = (),
     ratio: float | Literal["auto"] | None = "auto",
+    backend: Literal["numpy", "jax"] = "numpy",
+    top: int = 20,
     descriptor: str | None = None,
     overwrite: bool = False,
 ) -> Path:
-    """Feature files -> match file.
+    """Features -> matches.
 
     Args:
-        features: feature file of the first photo of each pair.
-        out: match file (.h5) to write.
-        pairs: text file with two photo names a line, or 'exhaustive' for all pairs.
-        other: feature file of the second photos, if not the same.
+        features: feature files (.h5) and COLMAP databases; each photo is in one of them. Behind them, `out`.
+        out: match file (.h5) to write; or, where `features` is one COLMAP database, a database (.db): a copy with
+            these matches instead of those it had.
+        pairs: text file with two photo names a line, 'exhaustive' for all pairs, or 'retrieval' for the `top`
+            most alike by their embeddings (see `xdesc retrieve`).
+        other: files of the second photos of each pair, if not the same.
+        mode: 'native' matches rows of one descriptor as they are; 'embed' takes all into the joint space;
+            'progressive' translates the lower descriptor of an order to the higher; 'directional' translates
+            all to `target`, or without one the first photo's to the second's.
+        model: model file (.safetensors), or the name of one that ships with the package; not for 'native'.
+        target: descriptor to translate to, in mode 'directional'.
+        order: descriptors from the worst to the best, in mode 'progressive'; the model's validation says it
+            where none is given.
         ratio: largest first-to-second distance ratio, on the L2 scale; 'None' for mutual neighbours alone;
-            'auto' for the one calibrated for how the rows were translated, 0.9 where none is known.
+            'auto' for the one calibrated for each pair of descriptors, 0.9 where none is known.
+        backend: 'numpy', or 'jax' for an accelerator.
+        top: photos retrieved for each photo, where pairs are 'retrieval'.
         descriptor: what the files hold, where they do not say (hloc's).
         overwrite: replace a result made with other settings.
 
@@ -56,47 +98,54 @@ def match(
         `out`; a summary lies beside it as `<out>.json`.
 
     Raises:
-        ValueError: files of different descriptors or spaces, names that a file lacks, or `out` is an input.
+        ValueError: rows that do not compare, names that a file lacks, or `out` is an input.
         FileExistsError: `out` was made with other settings and `overwrite` is off.
     """
-    features, out, second = Path(features), Path(out), Path(other or features)
-    summary = out.with_name(out.name + ".json")
-    _check_out(out, [features, second] + ([] if pairs == EXHAUSTIVE else [Path(pairs)]))
-    spec = get_spec(descriptor) if descriptor else None
-    with FeatureStore(features, spec) as store0, FeatureStore(second, spec) as store1:
-        _check_specs(store0, store1)
-        used, why = choose(store0, store1) if ratio == "auto" else (ratio, "given")
-        chosen, counts = _choose(pairs, store0, store1)
+    out, summary = Path(out), Path(out).with_name(Path(out).name + ".json")
+    listed = [] if pairs in (EXHAUSTIVE, RETRIEVAL) else [Path(pairs)]
+    _check_out(out, [*map(Path, (*features, *other)), *listed])
+    into_database = _into_database(out, features, other)
+    model = pretrained.resolve(model) if model is not None else None
+    translator = Translator.load(model) if model is not None else None
+    if pairs == RETRIEVAL:
+        pairs = str(_retrieved(features, other, out, model, top, descriptor, overwrite))
+    with FeatureSet(features, descriptor) as first, FeatureSet(other or features, descriptor) as second:
+        router = Router(
+            mode, translator, target=target, order=order or None, ratio=ratio, ratios=first.ratios | second.ratios
+        )
+        plan = make_plan(pairs, first, second, router, bool(other))
         config = {
             "stage": "match",
-            "features": content_hash(features),
-            "other": content_hash(second),
-            "pairs": config_hash(chosen),
-            "ratio": used,
+            "features": [content_hash(path) for path in first.paths],
+            "other": [content_hash(path) for path in second.paths] if other else [],
+            "pairs": config_hash(sorted(plan.pairs)),
+            "mode": mode,
+            "model": content_hash(model) if model is not None else None,
+            "target": target,
+            "order": list(router.order),
+            "ratio": ratio,
+            "descriptor": descriptor,
         }
         expected = config_hash(config)
-        if already_done(out, found_hash(out), expected, overwrite) and summary.exists():
+        found = _found_hash(out) if out.exists() else None
+        if already_done(out, found, expected, overwrite) and summary.exists():
             console.out.print(f"{out} is up to date", markup=False)
             return out
-        console.settings(
-            f"xdesc match -> {out}",
-            {
-                "features": features,
-                "other": second,
-                "descriptor": store0.spec.name,
-                "ratio": f"{used} ({why})",
-                **counts,
-            },
-        )
-        attributes = {"config_hash": expected, "spec": store0.spec.name, "ratio": used or 0.0}
-        figures = _match_pairs(chosen, store0, store1, used, MatchWriter(out, attributes))
-    figures = {**counts, **figures}
-    write_json(summary, {"config": config, "config_hash": expected, "ratio_is": why, **figures})
-    console.table(
-        f"matches of {store0.spec.name}",
-        ("", "value"),
-        [(k.replace("_", " "), v) for k, v in figures.items()],
-    )
+        shown = {"files": [*first.paths, *(second.paths if other else [])], "model path": model, "backend": backend}
+        console.settings(f"xdesc match -> {out}", {**config, **shown, **plan.counts})
+        rows0 = Rows(first, translator)
+        rows1 = Rows(second, translator) if other else rows0
+        matcher: Matcher = importlib.import_module(BACKENDS[backend]).match
+        parts = MatchParts(out.with_name(f".{out.name}.parts"), expected)
+        match_pairs(plan, rows0, rows1, matcher, parts)
+        writer = _write_database if into_database else _write_file
+        writer(out, first, parts, expected, config)
+        figures = {**plan.counts, **_figures(plan, parts, first, second, rows0, rows1)}
+        for text in rows0.findings() + (rows1.findings() if other else []):
+            console.warn(text)
+        write_json(summary, {"config": config, "config_hash": expected, **figures})
+        parts.remove()
+    _print(mode, figures)
     return out
 
 
@@ -105,132 +154,193 @@ def _check_out(out: Path, inputs: list[Path]) -> None:
         raise ValueError(f"{out}: is the input itself")
 
 
-def _check_specs(store0: FeatureStore, store1: FeatureStore) -> None:
-    a, b = store0.spec, store1.spec
-    if (a.name, a.width, a.kind) != (b.name, b.width, b.kind):
+def _into_database(out: Path, features: Sequence[Path], other: Sequence[Path]) -> bool:
+    """Whether matches go into a copy of the database."""
+    if out.suffix == ".h5":
+        return False
+    if out.suffix != ".db":
+        raise ValueError(f"{out}: expected a match file (.h5), or a database (.db) where the features are one")
+    if len(features) != 1 or other or not is_database(features[0]):
         raise ValueError(
-            f"{store0.path} holds {a.name!r} ({a.kind}, {a.width}) and {store1.path} {b.name!r} ({b.kind}, "
-            f"{b.width}): only rows of one descriptor or one joint space match; translate one of them first"
+            f"{out}: matches go into a copy of one COLMAP database, but features are "
+            f"{', '.join(map(str, (*features, *other)))}; write a match file (.h5), from which `xdesc reconstruct` "
+            f"makes a database"
         )
+    return True
+
+
+def _retrieved(
+    features: tuple[Path, ...], other: tuple[Path, ...], out: Path, model: Path | None, top: int,
+    descriptor: str | None, overwrite: bool,
+) -> Path:  # fmt: skip
+    from xdesc_jax.retrieval import retrieve
+
+    path = out.with_name(out.name + ".pairs.txt")
+    return retrieve(features, path, database=other, model=model, top=top, descriptor=descriptor, overwrite=overwrite)
+
+
+def _found_hash(out: Path) -> str | None:
+    if out.suffix == ".h5":
+        return found_hash(out)
+    with DatabaseReader(out) as reader:
+        return reader.attributes.get("config_hash")
 
 
 # --- Pairs -----------------------------------------------------------------------------------------------
 
 
-def _choose(pairs: str, store0: FeatureStore, store1: FeatureStore) -> tuple[list[Pair], dict[str, int]]:
-    """The pairs to match, each once in either order and none with itself, and how many were left out."""
-    if pairs == EXHAUSTIVE:
-        given = list(itertools.product(store0.names, store1.names))
-        if store0.path == store1.path:
-            given = list(itertools.combinations(store0.names, 2))
-    else:
-        given = read_pairs(Path(pairs), store0.names, store1.names)
-    _check_known([a for a, _ in given], store0)
-    _check_known([b for _, b in given], store1)
-    chosen, own = _distinct(given, ordered=store0.path != store1.path)
-    check_names(dict.fromkeys(name for pair in chosen for name in pair))
-    counts = {"pairs_given": len(given), "self_pairs": own, "duplicates": len(given) - own - len(chosen)}
-    return chosen, counts
+def make_plan(pairs: str, first: FeatureSet, second: FeatureSet, router: Router, two_sets: bool) -> MatchPlan:
+    """The pairs to match, each once in either order and none with itself, and the route of each.
 
-
-def read_pairs(path: Path, names0: Sequence[str], names1: Sequence[str]) -> list[Pair]:
-    """Reads two photo names a line, separated by a tab or blanks.
-
-    Names with blanks are told apart by the names that exist; where that leaves a choice, a tab decides.
+    Args:
+        pairs: path of a pair list, or 'exhaustive'.
+        first, second: features of the first and of the second photos.
+        router: chooses routes.
+        two_sets: whether the second photos are of other files.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: a line that does not hold two names, no line at all, or not UTF-8.
+        ValueError: names that the features lack, or rows that do not compare.
     """
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: no such pair list (or {EXHAUSTIVE!r} for all pairs)")
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8 text ({error})") from error
-    known0, known1 = set(names0), set(names1)
-    found: list[Pair] = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        line = line.strip(" \r\n")
-        if not line.strip():
-            continue
-        words = line.split("\t") if "\t" in line else line.split()
-        splits = [(words[0], words[1])] if len(words) == 2 else []
-        if "\t" not in line and len(words) > 2:
-            blanks = [i for i, c in enumerate(line) if c == " "]
-            splits = [(line[:i].rstrip(), line[i:].lstrip()) for i in blanks]
-            splits = list(dict.fromkeys(s for s in splits if s[0] in known0 and s[1] in known1))
-        if len(splits) != 1:
-            raise ValueError(f"{path}:{number}: expected two photo names (a tab between names with blanks): {line!r}")
-        found.append(splits[0])
-    if not found:
-        raise ValueError(f"{path}: holds no pair")
-    return found
-
-
-def _check_known(names: list[str], store: FeatureStore) -> None:
-    known = set(store.names)
-    missing = [name for name in dict.fromkeys(names) if name not in known]
-    if missing:
-        raise ValueError(
-            f"{store.path} lacks {len(missing)} of the photos to match, first {missing[:SHOWN]}; "
-            f"it has {len(known)}, first {store.names[:SHOWN]}"
+    if pairs == EXHAUSTIVE:
+        given = list(
+            itertools.product(first.names, second.names) if two_sets else itertools.combinations(first.names, 2)
         )
+    else:
+        given = read_pairs(Path(pairs), first.names, second.names)
+    where = "all pairs" if pairs == EXHAUSTIVE else f"pair list {pairs}"
+    first.check_names([a for a, _ in given], where)
+    second.check_names([b for _, b in given], where)
+    chosen, own = distinct(given, ordered=two_sets)
+    check_names(dict.fromkeys(name for pair in chosen for name in pair))
+    counts = {"pairs_given": len(given), "self_pairs": own, "duplicates": len(given) - own - len(chosen)}
+    ordered = in_blocks(chosen, _places(first), _places(second), _photos_in_memory(first))
+    return MatchPlan(ordered, _routes(ordered, first, second, router), counts)
 
 
-def _distinct(pairs: list[Pair], ordered: bool) -> tuple[list[Pair], int]:
-    """Pairs without repeats in either order and without self pairs, and the number of self pairs.
+def _places(features: FeatureSet) -> dict[str, int]:
+    return {name: i for i, name in enumerate(features.names)}
 
-    Within one file the names of a pair are put in order; with two, the first name is of the first file.
-    """
-    chosen: dict[Pair, Pair] = {}
-    own = 0
+
+def _photos_in_memory(features: FeatureSet) -> int:
+    """Photos of which two groups fit in what `Rows` keeps, by the first ones' numbers of keypoints."""
+    sample = features.names[:: max(1, len(features) // 20)]
+    rows = np.mean([len(features.keypoints(name)) for name in sample]) if sample else 0
+    return max(1, int(KEPT_BYTES / 2 / max(1.0, rows * 512)))
+
+
+def _routes(pairs: list[Pair], first: FeatureSet, second: FeatureSet, router: Router) -> list[Route]:
+    """The route of each pair; a photo without descriptors takes what the other one holds."""
+    held0 = {name: first.held(name) for name in dict.fromkeys(a for a, _ in pairs)}
+    held1 = {name: second.held(name) for name in dict.fromkeys(b for _, b in pairs)}
+    some = next((h for h in (*held0.values(), *held1.values()) if h is not None), None)
+    if some is None:
+        if not pairs:
+            return []
+        raise ValueError(f"no photo in {', '.join(map(str, (*first.paths, *second.paths)))} has descriptors")
+    made: dict[tuple[Held, Held], Route] = {}
+    routes = []
     for a, b in pairs:
-        key = (a, b) if a <= b else (b, a)
-        if a == b:
-            own += 1
-        else:
-            chosen.setdefault(key, (a, b) if ordered else key)
-    return list(chosen.values()), own
+        held = (held0[a] or held1[b] or some, held1[b] or held0[a] or some)
+        if held not in made:
+            try:
+                made[held] = router.route(*held)
+            except ValueError as error:
+                raise ValueError(f"{first.path(a)}: {a!r} and {second.path(b)}: {b!r}: {error}") from error
+        routes.append(made[held])
+    return routes
 
 
 # --- Matching --------------------------------------------------------------------------------------------
 
 
-def _match_pairs(
-    pairs: list[Pair], store0: FeatureStore, store1: FeatureStore, ratio: float | None, writer: MatchWriter
-) -> dict[str, int]:
-    """Matches and writes every pair; returns counts for the summary."""
-    binary = store0.spec.binary
-    rows0, rows1 = _reader(store0), _reader(store1)
+def match_pairs(plan: MatchPlan, rows0: Rows, rows1: Rows, matcher: Matcher, parts: MatchParts) -> None:
+    """Matches the pairs that are not in a part yet, and writes them as parts."""
+    starts = range(0, len(plan.pairs), PAIRS_A_PART)
+    missing = [start for start in starts if not parts.has(start // PAIRS_A_PART)]
+    left = sum(len(plan.pairs[start : start + PAIRS_A_PART]) for start in missing)
+    with console.progress_bar("pair") as bar:
+        task = bar.add_task("match", total=len(plan.pairs), completed=len(plan.pairs) - left)
+        for start in missing:
+            found = []
+            for (a, b), route in zip(
+                plan.pairs[start : start + PAIRS_A_PART], plan.routes[start : start + PAIRS_A_PART], strict=True
+            ):
+                x, y = rows0(a, route.target), rows1(b, route.target)
+                matched = matcher(x, y, binary=route.target.binary, ratio=route.ratio)
+                found.append(PairMatches(a, b, len(x), matched.indices, matched.scores))
+                bar.advance(task)
+            parts.save(start // PAIRS_A_PART, found)
+
+
+def _write_file(out: Path, features: FeatureSet, parts: MatchParts, expected: str, config: dict[str, Any]) -> None:
+    with MatchWriter(out, {"config_hash": expected, "mode": config["mode"]}) as writer:
+        for found in parts:
+            writer.write(found.name0, found.name1, found.rows0, found.indices, found.scores)
+
+
+def _write_database(out: Path, features: FeatureSet, parts: MatchParts, expected: str, config: dict[str, Any]) -> None:
+    with DatabaseWriter(features.paths[0], out) as writer:
+        writer.clear_matches()
+        for found in parts:
+            writer.write_matches(found.name0, found.name1, found.indices)
+        writer.set_attribute("config_hash", expected)
+
+
+# --- Summary ---------------------------------------------------------------------------------------------
+
+
+def _figures(
+    plan: MatchPlan, parts: MatchParts, first: FeatureSet, second: FeatureSet, rows0: Rows, rows1: Rows
+) -> dict[str, Any]:
+    """Counts over all pairs, and for each two descriptors the ratio and where it comes from."""
     counts: list[int] = []
-    skipped: dict[tuple[int, str], int] = {}
-    with writer:
-        for a, b in console.track(pairs, "match", "pair"):
-            x, y = rows0(a), rows1(b)
-            found = match_rows(x, y, binary=binary, ratio=ratio)
-            writer.write(a, b, len(x), found.indices, found.scores)
-            counts.append(len(found.indices))
-            skipped[0, a], skipped[int(store0.path != store1.path), b] = found.skipped
+    unique = 0
+    by_kind: dict[tuple[str, str], dict[str, Any]] = {}
+    positions: dict[tuple[int, str], np.ndarray] = {}
+
+    def place(features: FeatureSet, name: str) -> np.ndarray:
+        key = (int(features is second), name)
+        if key not in positions:
+            xy = features.keypoints(name)
+            positions[key] = np.unique(xy, axis=0, return_inverse=True)[1].reshape(-1)
+        return positions[key]
+
+    for found, route in zip(parts, plan.routes, strict=True):
+        a, b = first.held(found.name0), second.held(found.name1)
+        kind = (a.spec.name if a else "none", b.spec.name if b else "none")
+        entry = by_kind.setdefault(
+            kind, {"pairs": 0, "matches": 0, "in": route.target.name, "ratio": route.ratio, "ratio_is": route.why}
+        )
+        entry["pairs"] += 1
+        entry["matches"] += len(found.indices)
+        counts.append(len(found.indices))
+        i, j = place(first, found.name0)[found.indices[:, 0]], place(second, found.name1)[found.indices[:, 1]]
+        unique += min(len(np.unique(i)), len(np.unique(j)))
+    skipped = collections.Counter(rows0.skipped)
+    if rows1 is not rows0:
+        skipped.update(rows1.skipped)
     return {
         "pairs_matched": len(counts),
         "pairs_without_matches": counts.count(0),
         "matches": sum(counts),
+        "matches_of_distinct_positions": unique,
         "median_matches": int(np.median(counts)) if counts else 0,
         "rows_never_matched": sum(skipped.values()),
+        "by_descriptors": [{"first": a, "second": b, **entry} for (a, b), entry in by_kind.items()],
     }
 
 
-def _reader(store: FeatureStore) -> Callable[[str], np.ndarray]:
-    """Rows of a photo as matching takes them; what is not valid or not finite is zero."""
-
-    @functools.lru_cache(maxsize=PHOTOS_KEPT)
-    def read(name: str) -> np.ndarray:
-        photo = store.read(name)
-        usable = photo.valid
-        if not store.spec.binary:
-            usable = usable & np.isfinite(photo.descriptors).all(axis=1)
-        rows = np.where(usable[:, None], photo.descriptors, 0)
-        return rows if store.spec.binary else from_stored(rows, store.spec, f"{store.path}: {name!r}")
-
-    return read
+def _print(mode: str, figures: dict[str, Any]) -> None:
+    console.table(
+        f"matches, mode {mode}",
+        ("", "value"),
+        [(k.replace("_", " "), v) for k, v in figures.items() if k != "by_descriptors"],
+    )
+    console.table(
+        "by descriptors",
+        ("first, second", "pairs", "matches", "matched as", "ratio", "which is"),
+        [
+            (f"{e['first']}, {e['second']}", e["pairs"], e["matches"], e["in"], str(e["ratio"]), e["ratio_is"])
+            for e in figures["by_descriptors"]
+        ],
+    )
