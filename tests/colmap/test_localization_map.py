@@ -125,6 +125,12 @@ def test_a_database_serves_as_features(place, tmp_path):
     assert built.bare_points == 0
 
 
+def test_a_model_without_photos_is_refused(place, tmp_path):
+    pycolmap.Reconstruction().write(tmp_path)
+    with pytest.raises(ValueError, match="the COLMAP model has no registered photo"):
+        Localizer.open(tmp_path, [place.features["own-a"]])
+
+
 def test_opening_tells_what_is_wrong(place, tmp_path):
     with pytest.raises(FileNotFoundError, match="holds no COLMAP model"):
         Localizer.open(tmp_path, [place.features["own-a"]])

@@ -73,6 +73,16 @@ def test_queries_of_another_descriptor_are_retrieved_and_localised(place, tmp_pa
     assert all(len(entry["candidates"]) == 3 for entry in results(out)["queries"].values())
 
 
+def test_a_query_in_the_map_is_not_matched_with_itself(place, tmp_path, pairs):
+    name, camera = place.names[0], place.cameras[place.names[0]]
+    path = tmp_path / "registered.txt"
+    path.write_text(f"{name} {camera.model} 1024 768 {' '.join(map(str, camera.params))}\n")
+    assert run(place, tmp_path / "out", path, "--pairs", "exhaustive") == 0
+    found = results(tmp_path / "out")
+    assert set(found["queries"][name]["candidates"]) == set(place.names[1:])
+    assert found["compared"] == ["own-a with own-a, as own-a, ratio 0.9 (the default of native rows)"]
+
+
 def test_finished_work_is_kept_and_other_settings_are_refused(place, tmp_path, queries, capsys):
     out = tmp_path / "out"
     assert run(place, out, queries, "--pairs", "exhaustive") == 0

@@ -150,6 +150,18 @@ def test_candidates_are_matched_alone(place, localizer):
         localizer.localize(*arguments(place, place.queries[0]), candidates=["absent.jpg"])
 
 
+def test_excluded_photos_are_not_matched(place, localizer):
+    name = place.names[3]
+    found = localizer.localize(*arguments(place, name), exclude=[name])
+    assert set(found.candidates) == set(place.names) - {name}
+    check_exact(place, name, found)
+    retrieving = Localizer.open(
+        place.model, [place.features["own-a"]], translator=place.translator, mode="embed", retrieval=2
+    )
+    found = retrieving.localize(*arguments(place, name), descriptor="own-a", exclude=[name])
+    assert len(found.candidates) == 2 and name not in found.candidates
+
+
 def test_the_ratio_test_asks_all_keypoints_of_a_photo(place, tmp_path):
     """A keypoint without a 3D point that resembles the query's as much makes the match doubtful."""
     model = Localizer.open(place.model, [place.features["own-a"]]).map

@@ -14,13 +14,10 @@ def write(tmp_path, text):
     return path
 
 
-@pytest.mark.parametrize("model", PARAMETERS)
-def test_numbers_of_parameters_are_colmaps(model):
+@pytest.mark.parametrize("model", sorted(set(pycolmap.CameraModelId.__members__) - {"INVALID"}))
+def test_models_and_their_numbers_of_parameters_are_colmaps(model):
+    """Those of this version; the table knows newer ones, too."""
     assert len(pycolmap.Camera.create_from_model_name(1, model, 100.0, 640, 480).params) == PARAMETERS[model]
-
-
-def test_every_model_of_colmap_is_known():
-    assert set(pycolmap.CameraModelId.__members__) - {"INVALID"} == set(PARAMETERS)
 
 
 def test_queries_are_read(tmp_path):

@@ -128,11 +128,13 @@ def localize(
             return out
         sparse = read_model(reconstruction)
         space = joint_space([known], translator) if retrieval is not None else None
-        _check_descriptors(router, translator, _held(asked, cameras), _held(known, sparse.names), space)
+        routes = _routes(router, translator, _held(asked, cameras), _held(known, sparse.names), space)
         candidates = _candidates(pairs, list(cameras), sparse, known)
         shown = {"map photos": len(sparse.names), "3D points": len(sparse.points), "query photos": len(cameras)}
         paths = {"reconstruction": reconstruction, "features": features, "query features": query_features or features}
-        console.settings(f"xdesc localize -> {out}", {**settings, **paths, "model": model, **shown})
+        console.settings(
+            f"xdesc localize -> {out}", {**settings, **paths, "model": model, **shown, "compared": "; ".join(routes)}
+        )
         built = LocalizationMap.build(
             sparse, known, router, translator, retrieval=retrieval is not None, allow_missing=allow_missing, seed=seed,
             where=str(reconstruction), track=lambda names: console.track(names, "map", "photo"),
@@ -143,14 +145,15 @@ def localize(
             name: _localize(localizer, asked, name, cameras[name], candidates)
             for name in console.track(list(cameras), "localize", "query")
         }
-    _write(out, settings, expected, localized)
+    _write(out, settings, expected, routes, localized)
     _summarise(localized)
     return out
 
 
-def _held(features: FeatureSet, names: Iterable[str]) -> set[Held]:
+def _held(features: FeatureSet, names: Iterable[str]) -> list[Held]:
+    """What photos hold, each kind once."""
     found = (features.held(name) for name in names if name in features)
-    return {held for held in found if held is not None}
+    return list(dict.fromkeys(held for held in found if held is not None))
 
 
 def _model_hash(folder: Path) -> dict[str, str]:
@@ -158,14 +161,26 @@ def _model_hash(folder: Path) -> dict[str, str]:
     return {path.name: content_hash(path) for path in files}
 
 
-def _check_descriptors(
-    router: Router, translator: Translator | None, asked: set[Held], known: set[Held], space: DescriptorSpec | None
-) -> None:
-    """Raises ValueError where what the queries hold does not compare with what the map's photos hold."""
+def _routes(
+    router: Router, translator: Translator | None, asked: list[Held], known: list[Held], space: DescriptorSpec | None
+) -> list[str]:
+    """How each kind of query compares with each kind of map photo, for people.
+
+    Raises:
+        ValueError: some do not compare.
+    """
+    texts = []
     for held in asked:
         query = QueryFeatures(held, np.zeros((0, 2)), np.zeros(0), translator)
-        for target in [router.route(held, other).target for other in known] + ([space] if space is not None else []):
-            query.rows(target)
+        if space is not None:
+            query.rows(space)
+        for other in known:
+            route = router.route(held, other)
+            query.rows(route.target)
+            texts.append(
+                f"{held.source} with {other.source}, as {route.target.name}, ratio {route.ratio} ({route.why})"
+            )
+    return texts
 
 
 def _cameras(queries: Path, asked: FeatureSet, assume_focal: bool) -> dict[str, Camera]:
@@ -197,7 +212,7 @@ def _candidates(
 ) -> dict[str, list[str]] | None:
     """Query -> photos of the map from a pair list; None where retrieval or all photos take its place.
 
-    Photos that are in the features, but were not registered, are left out, as are pairs of a photo with itself.
+    Photos that are in the features, but were not registered, are left out.
     """
     if pairs is None or pairs == EXHAUSTIVE:
         return None
@@ -214,7 +229,7 @@ def _candidates(
     candidates: dict[str, list[str]] = {name: [] for name in queries}
     left_out = {b for _, b in found if b not in registered or b not in known}
     for query, photo in found:
-        if photo != query and photo not in left_out:
+        if photo not in left_out:
             candidates[query].append(photo)
     if left_out:
         console.warn(
@@ -243,7 +258,7 @@ def _localize(
     try:
         photo = asked.read(name)
         rows = np.where(photo.valid[:, None], photo.descriptors, np.zeros((), photo.descriptors.dtype))
-        return localizer.localize(photo.keypoints, rows, camera, descriptor=held, candidates=chosen)
+        return localizer.localize(photo.keypoints, rows, camera, descriptor=held, candidates=chosen, exclude=(name,))
     except ValueError as error:  # of this query alone: one damaged photo does not take the others' poses
         return Localization("failed", str(error))
 
@@ -267,12 +282,15 @@ def record(found: Localization) -> dict[str, Any]:
     }
 
 
-def _write(out: Path, settings: dict[str, Any], expected: str, localized: dict[str, Localization]) -> None:
+def _write(
+    out: Path, settings: dict[str, Any], expected: str, routes: list[str], localized: dict[str, Localization]
+) -> None:
     # The results vouch for the poses beside them, so they go first and come last.
     (out / RESULTS).unlink(missing_ok=True)
     write_poses(out / POSES, {name: found.pose for name, found in localized.items() if found.pose is not None})
     queries = {name: record(found) for name, found in localized.items()}
-    write_json(out / RESULTS, {"settings": settings, "config_hash": expected, "queries": queries})
+    found = {"settings": settings, "config_hash": expected, "compared": routes, "queries": queries}
+    write_json(out / RESULTS, found)
 
 
 def _summarise(localized: dict[str, Localization]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -185,6 +185,7 @@ class Localizer:
         *,
         descriptor: str | Held | None = None,
         candidates: Sequence[str] | None = None,
+        exclude: Collection[str] = (),
     ) -> Localization:
         """The pose of a photo.
 
@@ -194,6 +195,7 @@ class Localizer:
             camera: intrinsics in COLMAP's terms. Where its focal length is not known, it is estimated as well.
             descriptor: what the rows are; None where the map's rows are of one descriptor, and these as well.
             candidates: photos of the map to match with; None for the retrieved ones, or all.
+            exclude: photos of the map not to match with, as the query itself where the map holds it.
 
         Raises:
             ValueError: arrays or a camera that do not fit, candidates that the map lacks, a descriptor that
@@ -202,7 +204,7 @@ class Localizer:
         clock = _Clock()
         check_camera(camera, "the query's camera")
         query = QueryFeatures(self._held(descriptor), keypoints, descriptors, self.map.translator)
-        names = self._candidates(query, candidates, clock)
+        names = self._candidates(query, candidates, exclude, clock)
         failed = self._hopeless(query, names)
         if failed is None:
             keypoint, point = self._match(query, names, clock)
@@ -232,7 +234,10 @@ class Localizer:
             return translator.spec(name)
         return of_map[name] if name in of_map else get_spec(name)
 
-    def _candidates(self, query: QueryFeatures, candidates: Sequence[str] | None, clock: _Clock) -> list[str]:
+    def _candidates(
+        self, query: QueryFeatures, candidates: Sequence[str] | None, exclude: Collection[str], clock: _Clock
+    ) -> list[str]:
+        limit = None
         if candidates is not None:
             unknown = [name for name in candidates if name not in self.map.photos]
             if unknown:
@@ -240,14 +245,17 @@ class Localizer:
                     f"{len(unknown)} candidates are no photos of the map, first {unknown[:SHOWN]}; "
                     f"it has {len(self.map.photos)}, first {list(self.map.photos)[:SHOWN]}"
                 )
-            return list(dict.fromkeys(candidates))
-        if self.retrieval is None:
-            return list(self.map.photos)
-        assert self.map.index is not None and self.map.space is not None
-        with clock("translation"):
-            rows = query.rows(self.map.space)
-        with clock("retrieval"):
-            return self.map.index.query(rows, self.retrieval)
+            names = list(dict.fromkeys(candidates))
+        elif self.retrieval is None:
+            names = list(self.map.photos)
+        else:
+            assert self.map.index is not None and self.map.space is not None
+            limit = self.retrieval
+            with clock("translation"):
+                rows = query.rows(self.map.space)
+            with clock("retrieval"):
+                names = self.map.index.query(rows, limit + len(exclude))
+        return [name for name in names if name not in exclude][:limit]
 
     def _hopeless(self, query: QueryFeatures, names: list[str]) -> str | None:
         """Why there is nothing to match; None where there is something."""

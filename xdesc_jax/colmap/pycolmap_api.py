@@ -157,6 +157,8 @@ def read_model(path: Path) -> Model:
     except (ValueError, RuntimeError, IndexError) as error:
         raise ValueError(f"{path}: not a readable COLMAP model ({error})") from error
     images = sorted((model.images[i] for i in model.reg_image_ids()), key=lambda image: image.name)
+    if not images:
+        raise ValueError(f"{path}: the COLMAP model has no registered photo")
     row_of = {point_id: row for row, point_id in enumerate(sorted(model.points3D))}
     points = np.array([model.points3D[point_id].xyz for point_id in row_of], np.float64).reshape(-1, 3)
     poses = [image.cam_from_world() for image in images]
