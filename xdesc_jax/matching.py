@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -79,7 +79,9 @@ def nearest2_both(a: np.ndarray, b: np.ndarray, *, binary: bool = False) -> tupl
     return _search(rows_a, rows_b, both=True)
 
 
-def match(a: np.ndarray, b: np.ndarray, *, binary: bool = False, ratio: float | None = None) -> Matches:
+def match(
+    a: np.ndarray, b: np.ndarray, *, binary: bool = False, ratio: float | None = None, search: Search | None = None
+) -> Matches:
     """Mutual nearest neighbours, optionally with a ratio test in both directions.
 
     Args:
@@ -88,6 +90,7 @@ def match(a: np.ndarray, b: np.ndarray, *, binary: bool = False, ratio: float | 
         binary: compare bits by Hamming distance.
         ratio: largest first-to-second distance ratio on the L2 scale (see `metric_ratio`); a row with one
             candidate alone passes, and so do equal rows. None for no test.
+        search: finds the largest similarities; numpy's where None.
 
     Raises:
         ValueError: rank, dtype or widths do not fit, or a ratio outside 0..1.
@@ -95,7 +98,7 @@ def match(a: np.ndarray, b: np.ndarray, *, binary: bool = False, ratio: float | 
     if ratio is not None and not 0 < ratio <= 1:
         raise ValueError(f"ratio is {ratio}, expected a value over 0 and at most 1")
     rows_a, rows_b = _pair(a, b, binary)
-    forward, backward = _search(rows_a, rows_b, both=True)
+    forward, backward = _search(rows_a, rows_b, both=True, search=search)
     i = np.flatnonzero(forward.index >= 0)
     j = forward.index[i]
     keep = backward.index[j] == i
@@ -161,7 +164,7 @@ class _RealRows:
     def squared_distances(self, i: np.ndarray, other: _RealRows, j: np.ndarray) -> np.ndarray:
         """Exact squared distances of row pairs, float64 [n]."""
         result = np.empty(len(i))
-        for part in _slices(len(i), PAIRS):
+        for part in slices(len(i), PAIRS):
             difference = self.x[i[part]].astype(np.float64) - other.x[j[part]]
             result[part] = np.einsum("nd,nd->n", difference, difference)
         return result
@@ -212,16 +215,16 @@ class _BinaryRows:
     def distances(self, i: np.ndarray, other: _BinaryRows, j: np.ndarray) -> np.ndarray:
         """Hamming distances of row pairs, [n]."""
         result = np.empty(len(i))
-        for part in _slices(len(i), PAIRS):
+        for part in slices(len(i), PAIRS):
             different = self.x[i[part]] ^ other.x[j[part]]
             result[part] = np.unpackbits(different, axis=1).sum(axis=1)
         return result
 
 
-_Rows = _RealRows | _BinaryRows
+Rows = _RealRows | _BinaryRows
 
 
-def _pair(a: np.ndarray, b: np.ndarray, binary: bool) -> tuple[_Rows, _Rows]:
+def _pair(a: np.ndarray, b: np.ndarray, binary: bool) -> tuple[Rows, Rows]:
     a, b = np.asarray(a), np.asarray(b)
     for x in (a, b):
         if x.ndim != 2 or (x.dtype != np.uint8 if binary else not np.issubdtype(x.dtype, np.floating)):
@@ -241,7 +244,8 @@ def _pair(a: np.ndarray, b: np.ndarray, binary: bool) -> tuple[_Rows, _Rows]:
         return _RealRows(a, valid_a, centre), _RealRows(b, valid_b, centre)
 
 
-def _slices(n: int, size: int) -> Iterator[slice]:
+def slices(n: int, size: int) -> Iterator[slice]:
+    """Slices of at most `size` that cover 0..n."""
     for start in range(0, n, size):
         yield slice(start, min(start + size, n))
 
@@ -249,7 +253,7 @@ def _slices(n: int, size: int) -> Iterator[slice]:
 # --- Search ----------------------------------------------------------------------------------------------
 
 
-class _Best:
+class Best:
     """The two largest similarities of each row so far and where they are; -inf and -1 where none."""
 
     def __init__(self, n: int):
@@ -268,26 +272,34 @@ class _Best:
         self.index[:, where] = np.take_along_axis(i, order, axis=0)
 
 
-def _search(a: _Rows, b: _Rows, both: bool) -> tuple[Nearest, Nearest]:
-    """Nearest rows of b for each of a, and with `both` of a for each of b, in one pass over the blocks."""
-    rows, columns = _Best(len(a)), _Best(len(b))
-    parts = list(_slices(len(a), BLOCK))
-    search = functools.partial(_search_part, a, b, both)
+# (a, b, both) -> best rows of b for each of a, and of a for each of b
+Search = Callable[[Rows, Rows, bool], tuple[Best, Best]]
+
+
+def _search(a: Rows, b: Rows, both: bool, search: Search | None = None) -> tuple[Nearest, Nearest]:
+    """Nearest rows of b for each of a, and with `both` of a for each of b."""
+    rows, columns = (search or _search_blocks)(a, b, both)
+    return _finish(a, b, rows), _finish(b, a, columns)
+
+
+def _search_blocks(a: Rows, b: Rows, both: bool) -> tuple[Best, Best]:
+    """The best rows of b for each of a, and with `both` of a for each of b, in one pass over the blocks."""
+    rows, columns = Best(len(a)), Best(len(b))
+    parts = list(slices(len(a), BLOCK))
+    work = functools.partial(_search_part, a, b, both)
     # The product uses all cores by itself; threads let one part's search for maxima run beside another's.
     with ThreadPoolExecutor(WORKERS) as pool:
-        found = pool.map(search, parts) if len(parts) > 1 else map(search, parts)
+        found = pool.map(work, parts) if len(parts) > 1 else map(work, parts)
         for at_a, (of_rows, of_columns) in zip(parts, found, strict=True):
             rows.update(at_a, of_rows.values, of_rows.index)
             for at_b, values, index in of_columns:
                 columns.update(at_b, values, index)
-    return _finish(a, b, rows), _finish(b, a, columns)
+    return rows, columns
 
 
-def _search_part(
-    a: _Rows, b: _Rows, both: bool, at_a: slice
-) -> tuple[_Best, list[tuple[slice, np.ndarray, np.ndarray]]]:
+def _search_part(a: Rows, b: Rows, both: bool, at_a: slice) -> tuple[Best, list[tuple[slice, np.ndarray, np.ndarray]]]:
     """The best rows of b for rows `at_a`; the best of these for each block of b."""
-    rows, columns = _Best(at_a.stop - at_a.start), []
+    rows, columns = Best(at_a.stop - at_a.start), []
     for at_b, similarity in _blocks(a, b, at_a):
         values, index = _best_of_rows(similarity[: len(rows)])
         rows.update(slice(None), values, index + at_b.start)
@@ -297,11 +309,11 @@ def _search_part(
     return rows, columns
 
 
-def _blocks(a: _Rows, b: _Rows, at_a: slice) -> Iterator[tuple[slice, np.ndarray]]:
+def _blocks(a: Rows, b: Rows, at_a: slice) -> Iterator[tuple[slice, np.ndarray]]:
     """Similarities of rows `at_a` to each block of b, in one buffer; -inf rows pad them to whole CHUNKs."""
     x, n = a.operand(at_a), at_a.stop - at_a.start
     buffer = np.empty(_padded(n) * min(BLOCK, len(b)), np.float32)
-    for at_b in _slices(len(b), BLOCK):
+    for at_b in slices(len(b), BLOCK):
         m = at_b.stop - at_b.start
         similarity = buffer[: _padded(n) * m].reshape(-1, m)
         b.product(x, at_b, similarity[:n])
@@ -349,7 +361,7 @@ def _best_of_columns(similarity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return values, index
 
 
-def _finish(a: _Rows, b: _Rows, best: _Best) -> Nearest:
+def _finish(a: Rows, b: Rows, best: Best) -> Nearest:
     """Exact distances of the best; near ties of real rows are decided anew."""
     best.index[best.values == -np.inf] = -1
     if isinstance(a, _RealRows) and isinstance(b, _RealRows):
@@ -361,7 +373,7 @@ def _finish(a: _Rows, b: _Rows, best: _Best) -> Nearest:
     return Nearest(best.index[0], distance[0], distance[1])
 
 
-def _decide_near_ties(a: _RealRows, b: _RealRows, best: _Best) -> None:
+def _decide_near_ties(a: _RealRows, b: _RealRows, best: Best) -> None:
     """Searches again, exactly, for rows whose two best similarities differ by less than rounding may.
 
     A similarity is off by at most 2 (D + 8) u (|a|^2 + |b|^2) / 2 (u = 2^-24; Higham, "Accuracy and Stability
@@ -371,9 +383,9 @@ def _decide_near_ties(a: _RealRows, b: _RealRows, best: _Best) -> None:
     error = 2 * (a.x.shape[1] + 8) * ROUNDOFF * (3 * a.half[found] - 2 * np.minimum(best.values[1, found], 0))
     near = best.values[0, found] - best.values[1, found] <= 2 * error
     rows, floor = found[near], (best.values[1, found] - 2 * error)[near]
-    exact = _Best(len(rows))
+    exact = Best(len(rows))
     tied = a.take(rows)
-    for at in _slices(len(rows), BLOCK):
+    for at in slices(len(rows), BLOCK):
         for at_b, similarity in _blocks(tied, b, at):
             similarity = similarity[: at.stop - at.start]
             i, j = np.nonzero(similarity >= floor[at, None])
