@@ -30,6 +30,7 @@ STAGES: dict[tuple[str, ...], tuple[str, str, str]] = {
     ("import",): ("xdesc_jax.pytorch_translator:import_model", "torch", "the authors' PyTorch file -> one model file"),
     ("translate",): ("xdesc_jax.translate:translate", "", "descriptors -> another type, or the joint space"),
     ("match",): ("xdesc_jax.match:match", "", "feature files -> match files"),
+    ("reconstruct",): ("xdesc_jax.colmap.reconstruct_command:reconstruct", "colmap", "features and matches -> models"),
     ("weights", "install"): (
         "xdesc_jax.features.official:install", "features,torch", "published weights of hardnet, sosnet or tfeat",
     ),
