@@ -30,8 +30,9 @@ STAGES: dict[tuple[str, ...], tuple[str, str, str]] = {
     ("import",): ("xdesc_jax.pytorch_translator:import_model", "torch", "the authors' PyTorch file -> one model file"),
     ("translate",): ("xdesc_jax.translate:translate", "", "descriptors -> another type, or the joint space"),
     ("inspect",): ("xdesc_jax.inspection:inspect", "", "what a database, feature, match or model file holds"),
-    ("match",): ("xdesc_jax.match:match", "", "feature files -> match files"),
+    ("match",): ("xdesc_jax.match:match", "", "features, also of mixed descriptors -> matches"),
     ("retrieve",): ("xdesc_jax.retrieval:retrieve", "", "feature files -> pairs of photos of the same place"),
+    ("reconstruct",): ("xdesc_jax.colmap.reconstruct_command:reconstruct", "colmap", "features and matches -> models"),
     ("localize",): ("xdesc_jax.colmap.localize:localize", "colmap", "query features and a map -> poses"),
     ("weights", "install"): (
         "xdesc_jax.features.official:install", "features,torch", "published weights of hardnet, sosnet or tfeat",

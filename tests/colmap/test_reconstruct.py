@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from corner import FOCAL, POSITIONS, camera
 
-from xdesc_jax.colmap import pycolmap_api as colmap
+from xdesc_jax.colmap import pycolmap_photos as colmap
 from xdesc_jax.colmap.database import DatabaseReader
+from xdesc_jax.colmap.pycolmap_api import read_model
 from xdesc_jax.colmap.reconstruct import DATABASE, NotReconstructed, ReconstructSettings, reconstruct
 
 
@@ -18,7 +19,7 @@ def assert_same(a, b):
 
 
 def test_cameras_are_found_up_to_a_similarity(corner, reconstructed):
-    model = colmap.read_model(reconstructed[1][0])
+    model = read_model(reconstructed[1][0])
     assert model.names == tuple(corner[1])
     np.testing.assert_allclose(model.focals_px, FOCAL, rtol=0.03)
     found = -np.einsum("nji,nj->ni", model.rotations, model.translations)
@@ -35,7 +36,7 @@ def test_cameras_are_found_up_to_a_similarity(corner, reconstructed):
 
 def test_model_arrays_agree_with_the_keypoints_of_the_database(reconstructed):
     work, models = reconstructed
-    model = colmap.read_model(models[0])
+    model = read_model(models[0])
     assert (np.diff(model.point) >= 0).all() and len(np.unique(model.point)) == len(model.points)
     with DatabaseReader(work / DATABASE) as reader:
         for view, name in enumerate(model.names):
@@ -68,7 +69,7 @@ def test_stopped_run_goes_on_to_the_same_models(corner, reconstructed, settings,
             reconstruct(*corner, tmp_path, settings)
     assert sorted(p.name for p in tmp_path.iterdir()) == [DATABASE, "settings.json"]
     models = reconstruct(*corner, tmp_path, settings)
-    assert_same(colmap.read_model(models[0]), colmap.read_model(reconstructed[1][0]))
+    assert_same(read_model(models[0]), read_model(reconstructed[1][0]))
 
 
 def test_work_of_other_settings_is_refused(corner, reconstructed, settings):
@@ -86,14 +87,14 @@ def test_threads_and_an_unused_pairing_are_no_part_of_the_configuration():
 def test_many_photos_are_matched_to_their_neighbours(corner, settings, tmp_path):
     few = dataclasses.replace(settings, exhaustive_up_to=5, neighbours=3)
     models = reconstruct(*corner, tmp_path, few)
-    assert len(colmap.read_model(models[0]).names) >= 3
+    assert len(read_model(models[0]).names) >= 3
     # 0: 1 2 3, 1: 2 3 4, 2: 3 4 5, 3: 4 5, 4: 5
     assert colmap.database_counts(tmp_path / DATABASE)["verified pairs"] == 12
 
 
 def test_points_of_two_photos_are_kept_on_demand(corner, reconstructed, settings, tmp_path):
     kept = reconstruct(*corner, tmp_path, dataclasses.replace(settings, two_view_tracks=True))
-    few, many = (np.bincount(colmap.read_model(m[0]).point) for m in (reconstructed[1], kept))
+    few, many = (np.bincount(read_model(m[0]).point) for m in (reconstructed[1], kept))
     assert (many == 2).sum() > 2 * (few == 2).sum() and len(many) > len(few)
 
 

@@ -125,7 +125,7 @@ def test_later_passes_and_later_runs_read_what_is_kept(source, rows, root, work,
 
 
 def test_other_rules_take_the_same_models(source, rows, root, work, monkeypatch):
-    monkeypatch.setattr("xdesc_jax.colmap.pycolmap_api.add_matches", None)
+    monkeypatch.setattr("xdesc_jax.colmap.pycolmap_photos.add_matches", None)
     one = dataclasses.replace(SETTINGS, rules=dataclasses.replace(SETTINGS.rules, pairs_per_track=1))
     fewer = MultiviewPairs(root, work, one)
     assert fewer.config != source.config

@@ -9,7 +9,7 @@ import xdesc_jax
 
 PUBLIC = [
     "features.images", "features.keypoints", "features.response", "features.patches", "features.opencv",
-    "features.extract", "colmap.database", "colmap.pycolmap_api",
+    "features.extract", "colmap.database", "colmap.pycolmap_api", "colmap.reconstruct_command",
     "colmap.localizer", "colmap.localize",
 ]  # fmt: skip
 DEFLATE = """

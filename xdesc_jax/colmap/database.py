@@ -17,12 +17,19 @@ from typing import NamedTuple
 import numpy as np
 
 from xdesc_jax.colmap import database_file, own_tables
+from xdesc_jax.colmap.model import Camera
 from xdesc_jax.descriptors import DescriptorSpec, get_spec
 
 SIFT_TYPE, OTHER_TYPE = 0, -1  # pycolmap.FeatureExtractorType.SIFT and UNDEFINED
 SIFT_WIDTH = 128  # bytes
 SIFT_NAME = "colmap-sift"
 MAX_IMAGES = 2147483647  # COLMAP's pair id is MAX_IMAGES * smaller image id + larger one
+# COLMAP's camera models by their number in the table.
+CAMERA_MODELS = (
+    "SIMPLE_PINHOLE", "PINHOLE", "SIMPLE_RADIAL", "RADIAL", "OPENCV", "OPENCV_FISHEYE", "FULL_OPENCV", "FOV",
+    "SIMPLE_RADIAL_FISHEYE", "RADIAL_FISHEYE", "THIN_PRISM_FISHEYE", "RAD_TAN_THIN_PRISM_FISHEYE",
+    "SIMPLE_DIVISION", "DIVISION", "SIMPLE_FISHEYE", "FISHEYE", "EUCM", "EQUIRECTANGULAR",
+)  # fmt: skip
 _SQLITE = b"SQLite format 3\0"
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 
@@ -124,6 +131,29 @@ class DatabaseReader:
     def image_size(self, name: str) -> tuple[int, int]:
         """(width, height) in px of a photo's camera; (0, 0) where it has none."""
         return self._sizes[self._known(name)]
+
+    def camera(self, name: str) -> Camera | None:
+        """A photo's camera, `known` where its focal length has the prior flag; None where it has none.
+
+        Raises:
+            KeyError: no such photo.
+            ValueError: a camera model that is not known here.
+        """
+        found = self.query(
+            "SELECT model, width, height, params, prior_focal_length FROM cameras JOIN images USING (camera_id) "
+            "WHERE image_id = ?",
+            self.ids[self._known(name)],
+        )
+        if not found:
+            return None
+        model, width, height, params, prior = found[0]
+        if not 0 <= model < len(CAMERA_MODELS):
+            raise ValueError(
+                f"{self.path}: the camera of {name!r} has model {model}, expected 0 to {len(CAMERA_MODELS) - 1}"
+            )
+        return Camera(
+            CAMERA_MODELS[model], width, height, tuple(np.frombuffer(params, np.float64).tolist()), bool(prior)
+        )
 
     def keypoints(self, name: str) -> np.ndarray:
         """Keypoints of a photo, float32 [N, 2 | 4 | 6]; [0, 6] where the database has none.

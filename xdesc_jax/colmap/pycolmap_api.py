@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import shutil
 import zlib  # noqa: F401
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -55,92 +53,6 @@ def detect_sift(rgb: np.ndarray, first_octave: int = -1) -> tuple[np.ndarray, np
     columns = np.array([(k.x, k.y, k.a11, k.a12, k.a21, k.a22) for k in keypoints], np.float32).reshape(-1, 6)
     gray = bitmap.to_array().reshape(rgb.shape[:2])
     return columns, np.asarray(descriptors.data, np.uint8).reshape(-1, 128), gray
-
-
-# --- Reconstruction ----------------------------------------------------------------------------------------
-
-
-def add_photos(database: Path, photos: Path, names: Sequence[str]) -> None:
-    """Makes a database of photos that have no features yet, each with its own camera; ids follow `names`.
-
-    Args:
-        database: the file to make.
-        photos: folder that holds `names`. Damaged photos are left out of the database.
-    """
-    pycolmap.Database.open(database).close()  # `import_images` asks for an existing one
-    pycolmap.import_images(database, photos, pycolmap.CameraMode.PER_IMAGE, list(names))
-
-
-def add_features(database: Path, photos: Path, max_features: int, max_side_px: int, threads: int) -> None:
-    """Writes SIFT features of the database's photos that have none; larger photos are shrunk to `max_side_px` first."""
-    options = pycolmap.FeatureExtractionOptions()
-    options.use_gpu = False
-    options.num_threads = threads
-    options.max_image_size = max_side_px
-    options.sift.max_num_features = max_features
-    with pycolmap.Database.open(database) as db:
-        missing = [image.name for image in db.read_all_images() if not db.exists_keypoints(image.image_id)]
-    if missing:
-        mode, device = pycolmap.CameraMode.PER_IMAGE, pycolmap.Device.cpu
-        pycolmap.extract_features(database, photos, missing, mode, extraction_options=options, device=device)
-
-
-def add_matches(database: Path, neighbours: int | None, seed: int, threads: int) -> None:
-    """Matches and verifies the pairs of photos that are not matched yet.
-
-    Args:
-        database: with SIFT features; others abort the process.
-        neighbours: match each photo to so many that follow it in the order of names; None matches all pairs.
-        seed: of the geometric verification.
-        threads: to run on.
-    """
-    matching = pycolmap.FeatureMatchingOptions()
-    matching.use_gpu = False
-    matching.num_threads = threads
-    geometry = pycolmap.TwoViewGeometryOptions()
-    geometry.ransac.random_seed = seed
-    device = pycolmap.Device.cpu
-    if neighbours is None:
-        pycolmap.match_exhaustive(database, matching, verification_options=geometry, device=device)
-        return
-    pairing = pycolmap.SequentialPairingOptions()
-    pairing.overlap = neighbours
-    pairing.quadratic_overlap = False  # True matches to the 1st, 2nd, 4th, 8th ... instead
-    pycolmap.match_sequential(database, matching, pairing, geometry, device=device)
-
-
-def database_counts(database: Path) -> dict[str, int]:
-    """Photos, features and verified pairs of photos in a database."""
-    with pycolmap.Database.open(database) as db:
-        pairs = sum(inliers > 0 for inliers in db.read_two_view_geometry_num_inliers()[1])
-        return {"photos": db.num_images(), "features": db.num_keypoints(), "verified pairs": pairs}
-
-
-def map_photos(database: Path, photos: Path, out: Path, two_view_tracks: bool, seed: int, threads: int) -> None:
-    """Incremental mapping; writes models `out`/0, 1, ..., those with most photos (then points) first.
-
-    Points of two photos are kept with `two_view_tracks`. No model is written where the verified matches
-    are not enough: COLMAP raises nothing then. It also refuses to start from a pair that moves forward, so
-    where that is all there is, a second try allows it.
-    """
-    options = pycolmap.IncrementalPipelineOptions()
-    options.num_threads = threads
-    options.random_seed = seed
-    options.min_model_size = 3
-    options.extract_colors = False
-    options.triangulation.ignore_two_view_tracks = not two_view_tracks
-    raw = out / "raw"
-    raw.mkdir(parents=True)
-    models = pycolmap.incremental_mapping(database, photos, raw, options)
-    if not models:
-        options.mapper.init_max_forward_motion = 1.0
-        options.mapper.init_min_tri_angle = 4.0
-        models = pycolmap.incremental_mapping(database, photos, raw, options)
-    ordered = sorted(models.values(), key=lambda model: (-model.num_reg_images(), -model.num_points3D()))
-    for index, model in enumerate(ordered):
-        (out / str(index)).mkdir()
-        model.write(out / str(index))
-    shutil.rmtree(raw)
 
 
 def read_model(path: Path) -> Model:

@@ -88,7 +88,7 @@ def reconstruct(
         ValueError: with `strict`, a photo cannot be read.
         FileExistsError: `work` belongs to other photos or settings.
     """
-    from xdesc_jax.colmap import pycolmap_api as colmap
+    from xdesc_jax.colmap import pycolmap_photos as colmap
 
     if len(names) < 2:
         raise NotReconstructed(f"{photos}: {len(names)} photos, expected at least 2")
@@ -103,7 +103,7 @@ def reconstruct(
         colmap.add_features(database, photos, settings.max_features, settings.max_side_px, settings.threads)
         colmap.add_matches(database, settings.neighbours_of(len(names)), settings.seed, settings.threads)
         with atomic(models) as folder:
-            colmap.map_photos(database, photos, folder, settings.two_view_tracks, settings.seed, settings.threads)
+            colmap.map_photos(database, folder, settings.two_view_tracks, settings.seed, settings.threads)
     found = sorted((path for path in models.iterdir() if path.name.isdecimal()), key=lambda path: int(path.name))
     if not found:
         counts = ", ".join(f"{count} {what}" for what, count in colmap.database_counts(database).items())

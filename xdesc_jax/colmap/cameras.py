@@ -1,0 +1,249 @@
+"""Which camera each photo was taken with.
+
+In: cameras of the command line, of a list, model or database, of the photos' EXIF. Out: one camera per photo,
+with the source that decided it, in this order: command line, file, database, EXIF, and the guess of a focal
+length of 1.2 max(width, height), whose `known` is False.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from xdesc_jax import console
+from xdesc_jax.colmap.database import DatabaseReader
+from xdesc_jax.colmap.model import Camera
+from xdesc_jax.colmap.pycolmap_database import camera_models, exif_camera
+
+Source = Literal["command line", "file", "database", "exif", "guess"]
+Sharing = Literal["photo", "folder", "size"]
+
+FOCAL_GUESS = 1.2  # of the longer side, as COLMAP guesses
+FORM = "MODEL width height params..."
+_SHOWN = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Intrinsics:
+    """The camera of a photo and where it comes from."""
+
+    camera: Camera
+    source: Source
+
+    @property
+    def measured(self) -> bool:
+        """Whether mapping should keep it: a guess has to be refined, and so has EXIF's rounded focal length.
+
+        A database does not say where its cameras come from; one with the principal point in the middle and no
+        distortion is what COLMAP makes of EXIF.
+        """
+        if self.source == "database":
+            return self.camera.known and not is_plain(self.camera)
+        return self.source in ("command line", "file")
+
+
+def parse_camera(text: str, where: str) -> Camera:
+    """A camera of the words 'MODEL width height params...'.
+
+    Raises:
+        ValueError: an unknown model, a wrong number of parameters, or values that cannot be; says `where`.
+    """
+    model, *words = text.split()
+    models = camera_models()
+    if model not in models:
+        raise ValueError(f"{where}: camera model is {model!r}, expected one of {', '.join(models)}")
+    try:
+        values = [float(word) for word in words]
+    except ValueError as error:
+        raise ValueError(f"{where}: expected '{FORM}', found {text!r} ({error})") from error
+    if len(values) != 2 + models[model].parameters:
+        raise ValueError(f"{where}: {text!r} has {len(values)} numbers, expected width, height and "
+                         f"{models[model].parameters} parameters of {model}")  # fmt: skip
+    width, height, *params = values
+    if not all(map(math.isfinite, values)) or min(width, height) < 1 or width % 1 or height % 1:
+        raise ValueError(f"{where}: expected a size of whole px above 0 and finite parameters, found {text!r}")
+    if any(params[index] <= 0 for index in models[model].focal):
+        raise ValueError(f"{where}: expected focal lengths above 0 px, found {text!r}")
+    return Camera(model, int(width), int(height), tuple(params))
+
+
+def read_intrinsics(path: Path | str) -> dict[str, Camera]:
+    """Cameras by photo name, of a list in hloc's form, the folder of a COLMAP model, or a COLMAP database.
+
+    A list has a line `name MODEL width height params...` for each photo; names may hold blanks.
+
+    Raises:
+        FileNotFoundError: nothing there.
+        ValueError: not readable, a line of another form, or a photo listed twice.
+    """
+    path = Path(path)
+    if path.is_dir():
+        from xdesc_jax.colmap.pycolmap_api import read_model
+
+        model = read_model(path)
+        return dict(zip(model.names, model.cameras, strict=True))
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such list of intrinsics, model or database")
+    with path.open("rb") as file:
+        if file.read(7) == b"SQLite ":
+            return database_cameras(path)
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 text ({error})") from error
+    cameras: dict[str, Camera] = {}
+    models = camera_models()
+    for number, line in enumerate(lines, start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        where = f"{path}:{number}"
+        # The last word that names a model, since a photo's name may hold one.
+        at = [m for m in re.finditer(r"\S+", line) if m.group() in models]
+        if not at or not (name := line[: at[-1].start()].strip()):
+            raise ValueError(f"{where}: expected 'name {FORM}', found {line!r}")
+        if name in cameras:
+            raise ValueError(f"{where}: {name!r} is listed twice")
+        cameras[name] = parse_camera(line[at[-1].start() :], f"{where}: {name!r}")
+    return cameras
+
+
+def database_cameras(path: Path | str) -> dict[str, Camera]:
+    """Cameras by photo name of a COLMAP database, which is not changed; `known` as its prior flag says."""
+    with DatabaseReader(path) as reader:
+        found = {name: reader.camera(name) for name in reader.names}
+    return {name: camera for name, camera in found.items() if camera is not None}
+
+
+def guessed_camera(width: int, height: int) -> Camera:
+    """The camera to start from where nothing is known: one coefficient of distortion, to be refined."""
+    params = (FOCAL_GUESS * max(width, height), width / 2, height / 2, 0.0)
+    return Camera("SIMPLE_RADIAL", width, height, params, known=False)
+
+
+def is_plain(camera: Camera) -> bool:
+    """Whether the principal point is in the middle of the photo and there is no distortion."""
+    model = camera_models()[camera.model]
+    centre = [camera.params[i] for i in model.principal_point]
+    return centre == [camera.width / 2, camera.height / 2] and not any(camera.params[i] for i in model.extra)
+
+
+def choose_intrinsics(
+    sizes: Mapping[str, tuple[int, int]],
+    *,
+    given: Camera | None = None,
+    listed: Mapping[str, Camera] | None = None,
+    own: Mapping[str, Camera] | None = None,
+    photos: Path | None = None,
+) -> dict[str, Intrinsics]:
+    """The camera of each photo, from the first source that knows it.
+
+    Args:
+        sizes: photo name -> (width, height) in px as its features say; (0, 0) where they do not.
+        given: for all photos (command line).
+        listed: by photo name (`read_intrinsics`).
+        own: of the databases that the features come from (`database_cameras`). Of one whose `known` is False
+            the focal length is a guess, before which EXIF goes.
+        photos: folder of the photos, for their EXIF.
+
+    Returns:
+        Photo name -> camera and source.
+
+    Raises:
+        ValueError: a camera of another size than its photo, a list that has no photo of these, a photo that
+            cannot be read, or of whose size nothing is known.
+    """
+    listed, own = listed or {}, own or {}
+    _check_listed(sizes, listed)
+    chosen: dict[str, Intrinsics] = {}
+    unsized: list[str] = []
+    for name, size in sizes.items():
+        source, camera = _first(name, given, listed, own, photos)
+        if camera is None and size == (0, 0):
+            unsized.append(name)
+            continue
+        camera = camera or guessed_camera(*size)
+        if size not in ((0, 0), (camera.width, camera.height)):
+            raise ValueError(
+                f"camera of {name!r} ({source}) is for {camera.width} x {camera.height} px, "
+                f"but the photo has {size[0]} x {size[1]}"
+            )
+        chosen[name] = Intrinsics(camera, source)
+    absent = [name for name, i in chosen.items() if photos and not i.camera.known and not (photos / name).is_file()]
+    if absent:
+        console.warn(f"{photos}: holds no photo {absent[:_SHOWN]} (first of {len(absent)}), whose EXIF is not known")
+    if unsized:
+        raise ValueError(
+            f"{len(unsized)} photos have neither intrinsics nor a size in their feature file, first "
+            f"{unsized[:_SHOWN]}; give their intrinsics or the folder of the photos"
+        )
+    return chosen
+
+
+def _first(
+    name: str, given: Camera | None, listed: Mapping[str, Camera], own: Mapping[str, Camera], photos: Path | None
+) -> tuple[Source, Camera | None]:
+    if given is not None:
+        return "command line", given
+    if name in listed:
+        return "file", listed[name]
+    if name in own and own[name].known:
+        return "database", own[name]
+    read = exif_camera(photos / name) if photos is not None and (photos / name).is_file() else None
+    if read is not None and read.known:
+        return "exif", read
+    return ("database", own[name]) if name in own else ("guess", read)
+
+
+def _check_listed(sizes: Mapping[str, tuple[int, int]], listed: Mapping[str, Camera]) -> None:
+    missing = [name for name in sizes if name not in listed]
+    if not listed or not missing:
+        return
+    reason = (
+        f"intrinsics of {len(missing)} of {len(sizes)} photos are not in the list, first {missing[:_SHOWN]}; "
+        f"it has {len(listed)}, first {sorted(listed)[:_SHOWN]}"
+    )
+    if len(missing) == len(sizes):
+        raise ValueError(reason)
+    console.warn(reason)
+
+
+def share_cameras(chosen: Mapping[str, Intrinsics], per: Sharing = "photo") -> dict[str, list[str]]:
+    """Which photos share a camera.
+
+    Args:
+        chosen: the camera of each photo.
+        per: 'photo' for one each, 'folder' for one per folder of the names, 'size' for one per photo size.
+
+    Returns:
+        Key -> photos of one camera.
+
+    Raises:
+        ValueError: photos of one camera differ in size or intrinsics.
+    """
+    groups: dict[str, list[str]] = {}
+    for name, intrinsics in chosen.items():
+        size = f"{intrinsics.camera.width} x {intrinsics.camera.height}"
+        key = {"photo": name, "folder": str(PurePosixPath(name).parent), "size": size}[per]
+        groups.setdefault(key, []).append(name)
+    for key, names in groups.items():
+        check_shared(chosen, names, f"per {per}: {key!r}")
+    return groups
+
+
+def check_shared(chosen: Mapping[str, Intrinsics], names: Sequence[str], which: str) -> None:
+    """Raises ValueError where photos that share a camera differ in size or intrinsics; `which` names it."""
+    first = chosen[names[0]].camera
+    for name in names[1:]:
+        if chosen[name].camera != first:
+            raise ValueError(
+                f"{names[0]!r} and {name!r} cannot share a camera ({which}): {names[0]!r} has {_shown(first)}, "
+                f"{name!r} {_shown(chosen[name].camera)}"
+            )
+
+
+def _shown(camera: Camera) -> str:
+    return f"{camera.model} {camera.width} x {camera.height} px {list(camera.params)}"

@@ -1,0 +1,202 @@
+"""pycolmap from matches to models: geometric verification, mapping, triangulation.
+
+In: the path of a database, and settings. Out: verified pairs in the database, and models in a folder.
+"""
+
+from __future__ import annotations
+
+import functools
+import shutil
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from xdesc_jax.colmap.mapping_settings import MappingSettings
+from xdesc_jax.colmap.model import Pose
+from xdesc_jax.colmap.pycolmap_api import pycolmap
+
+_PAIRS_AT_ONCE = 64  # verified pairs between two commits
+_PHOTOS_KEPT = 256  # keypoints in memory
+
+
+# --- Verification --------------------------------------------------------------------------------------------
+
+
+def pair_counts(database: Path) -> tuple[int, int, int]:
+    """Pairs with matches, the most matches of a pair, and pairs that passed geometric verification."""
+    with pycolmap.Database.open(database) as db:
+        matched = [count for count in db.read_num_matches()[1] if count]
+        verified = sum(inliers > 0 for inliers in db.read_two_view_geometry_num_inliers()[1])
+    return len(matched), max(matched, default=0), verified
+
+
+def unverified_pairs(database: Path) -> list[tuple[int, int]]:
+    """Pairs of image ids that have matches, but were not verified yet."""
+    with pycolmap.Database.open(database) as db:
+        done = set(db.read_two_view_geometry_num_inliers()[0])
+        ids = [i for i, count in zip(*db.read_num_matches(), strict=True) if count and i not in done]
+    return [(a, b) for a, b in map(pycolmap.pair_id_to_image_pair, ids)]
+
+
+def verify_pairs(
+    database: Path, pairs: list[tuple[int, int]], settings: MappingSettings, on_pairs: Callable[[int], None]
+) -> None:
+    """Writes the two-view geometries of pairs, as COLMAP's `geometric_verification` would.
+
+    Each pair starts from the seed, so the number of threads changes nothing.
+
+    Args:
+        database: with keypoints and matches.
+        pairs: of image ids.
+        settings: see there.
+        on_pairs: called with the number of pairs that were written.
+    """
+    options = pycolmap.TwoViewGeometryOptions()
+    options.min_num_inliers = settings.min_inliers
+    options.ransac.max_error = settings.max_error_px
+    options.ransac.random_seed = settings.seed
+    with pycolmap.Database.open(database) as db, ThreadPoolExecutor(settings.threads) as pool:
+
+        @functools.lru_cache(maxsize=_PHOTOS_KEPT)
+        def photo(image_id: int) -> tuple[pycolmap.Camera, np.ndarray]:
+            camera = db.read_camera(db.read_image(image_id).camera_id)
+            return camera, np.asarray(db.read_keypoints(image_id), np.float64)[:, :2]
+
+        for start in range(0, len(pairs), _PAIRS_AT_ONCE):
+            block = pairs[start : start + _PAIRS_AT_ONCE]
+            # The database is read in this thread alone.
+            jobs = [(*photo(a), *photo(b), db.read_matches(a, b), options) for a, b in block]
+            found = list(pool.map(lambda job: pycolmap.estimate_two_view_geometry(*job), jobs))
+            with pycolmap.DatabaseTransaction(db):
+                for (a, b), geometry in zip(block, found, strict=True):
+                    db.write_two_view_geometry(a, b, geometry)
+            on_pairs(len(block))
+
+
+# --- Models --------------------------------------------------------------------------------------------------
+
+
+def map_database(
+    database: Path,
+    out: Path,
+    settings: MappingSettings,
+    fixed: Collection[int] = (),
+    on_photos: Callable[[int], None] = lambda number: None,
+) -> int:
+    """Incremental mapping; writes models `out`/0, 1, ..., those with most photos (then points) first.
+
+    COLMAP raises nothing where the verified matches are not enough for a model. It also refuses to start from
+    a pair that moves forward, so where that is all there is, a second try allows it.
+
+    Args:
+        database: with verified pairs.
+        out: an existing folder.
+        settings: see there.
+        fixed: ids of cameras to keep as they are.
+        on_photos: called whenever photos were added to a model, with their number.
+
+    Returns:
+        The number of models.
+    """
+    options = _options(settings)
+    options.constant_cameras = set(fixed)
+    raw = out / "raw"
+    raw.mkdir(parents=True)
+    run = functools.partial(
+        pycolmap.incremental_mapping,
+        database,
+        raw,
+        raw,
+        options,
+        initial_image_pair_callback=lambda: on_photos(2),
+        next_image_callback=lambda: on_photos(1),
+    )
+    models = run()
+    if not models:
+        options.mapper.init_max_forward_motion = 1.0
+        options.mapper.init_min_tri_angle = 4.0
+        models = run()
+    ordered = sorted(models.values(), key=lambda model: (-model.num_reg_images(), -model.num_points3D()))
+    for index, model in enumerate(ordered):
+        _write(model, out / str(index))
+    shutil.rmtree(raw)
+    return len(ordered)
+
+
+def triangulate_database(database: Path, poses: Mapping[str, Pose], out: Path, settings: MappingSettings) -> int:
+    """Triangulates the verified matches between photos of known poses; writes the model `out`/0.
+
+    Args:
+        database: with verified pairs, and one frame per photo of each `poses`.
+        poses: by photo name; each is in the database. Poses and cameras stay as they are.
+        out: an existing folder.
+        settings: see there.
+
+    Returns:
+        The number of points.
+    """
+    given = pycolmap.Reconstruction()
+    with pycolmap.Database.open(database) as db:
+        for camera in db.read_all_cameras():
+            given.add_camera(camera)
+        for rig in db.read_all_rigs():
+            given.add_rig(rig)
+        frames = {frame.frame_id: frame for frame in db.read_all_frames()}
+        for image in db.read_all_images():
+            if image.name in poses:
+                pose, frame = poses[image.name], frames[image.frame_id]
+                rotation = pycolmap.Rotation3d(np.asarray(pose.rotation, np.float64))
+                frame.rig_from_world = pycolmap.Rigid3d(rotation, np.asarray(pose.translation, np.float64))
+                given.add_frame(frame)
+                given.add_image(image)
+                given.register_frame(frame.frame_id)
+    raw = out / "raw"
+    raw.mkdir(parents=True)
+    model = pycolmap.triangulate_points(given, database, raw, raw, options=_options(settings))
+    shutil.rmtree(raw)
+    _write(model, out / "0")
+    return model.num_points3D()
+
+
+def _options(settings: MappingSettings) -> pycolmap.IncrementalPipelineOptions:
+    options = pycolmap.IncrementalPipelineOptions()
+    options.num_threads = settings.threads
+    options.random_seed = settings.seed
+    options.min_num_matches = settings.min_matches
+    options.min_model_size = settings.min_model_size
+    options.extract_colors = False
+    options.mapper.init_min_num_inliers = settings.min_initial_inliers
+    options.mapper.abs_pose_min_num_inliers = settings.min_pose_inliers
+    options.mapper.abs_pose_max_error = settings.max_pose_error_px
+    options.mapper.filter_max_reproj_error = settings.max_reprojection_px
+    options.mapper.filter_min_tri_angle = settings.min_angle_deg
+    options.triangulation.min_angle = settings.min_angle_deg
+    options.triangulation.ignore_two_view_tracks = not settings.two_view_tracks
+    return options
+
+
+def _write(model: pycolmap.Reconstruction, folder: Path) -> None:
+    folder.mkdir()
+    model.write(folder)
+
+
+def model_figures(folder: Path) -> dict[str, float | int]:
+    """Photos, points, observations, mean track length and mean reprojection error (px) of a model's folder."""
+    model = pycolmap.Reconstruction(folder)
+    model.update_point_3d_errors()
+    points = model.num_points3D()
+    return {
+        "photos": model.num_reg_images(),
+        "points": points,
+        "observations": model.compute_num_observations(),
+        "mean_track_length": model.compute_mean_track_length() if points else 0.0,
+        "mean_reprojection_error_px": model.compute_mean_reprojection_error() if points else 0.0,
+    }
+
+
+def model_names(folder: Path) -> list[str]:
+    """The registered photos of a model's folder, sorted."""
+    model = pycolmap.Reconstruction(folder)
+    return sorted(model.images[i].name for i in model.reg_image_ids())

@@ -1,0 +1,216 @@
+"""The stage `xdesc reconstruct`: features and matches -> verified pairs and COLMAP models.
+
+In: feature files with a match file, or a COLMAP database that has matches; cameras; poses where they are known.
+Out: `OUT/database.db`, the models `OUT/models/0` (most photos), 1, ... and `OUT/summary.json`. All names are
+joined before any work; a run that was stopped goes on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from xdesc_jax import console
+from xdesc_jax.colmap.build import build_database, canonical_pairs, copy_database, made_with
+from xdesc_jax.colmap.cameras import (
+    Sharing,
+    choose_intrinsics,
+    database_cameras,
+    parse_camera,
+    read_intrinsics,
+)
+from xdesc_jax.colmap.database import is_database
+from xdesc_jax.colmap.mapping import PairCounts, check_poses, map_incrementally, model_folders, triangulate, verify
+from xdesc_jax.colmap.mapping_settings import MappingSettings
+from xdesc_jax.colmap.pycolmap_api import read_model
+from xdesc_jax.colmap.pycolmap_mapping import model_figures, model_names
+from xdesc_jax.colmap.reconstruct import DATABASE, MODELS
+from xdesc_jax.feature_set import FeatureSet
+from xdesc_jax.files import already_done, config_hash, content_hash, write_json
+from xdesc_jax.match_file import MatchFile
+
+SUMMARY = "summary.json"
+_SHOWN = 5
+
+
+def reconstruct(
+    features: Path,
+    out: Path,
+    *,
+    more: Annotated[tuple[Path, ...], tyro.conf.arg(name="and")] = (),
+    matches: Path | None = None,
+    photos: Path | None = None,
+    camera: str | None = None,
+    intrinsics: Path | None = None,
+    camera_per: Sharing | None = None,
+    given_poses: Path | None = None,
+    only: Path | None = None,
+    descriptor: str | None = None,
+    settings: Annotated[MappingSettings, tyro.conf.arg(name="")] = MappingSettings(),  # noqa: B008
+    overwrite: bool = False,
+) -> Path:
+    """Features and matches -> sparse models.
+
+    Each photo's camera comes from the first that knows it: --camera, --intrinsics (or --given-poses), the
+    database that its features come from, EXIF of the photo, and else a focal length of 1.2 max(width, height).
+    Cameras of the first two are kept as they are; see --refine-intrinsics.
+
+    Args:
+        features: feature file, or COLMAP database; a database that has matches needs no --matches.
+        out: folder for the database, the models and the summary.
+        more: further feature files or databases, of other photos.
+        matches: match file (.h5) of the photos, as `xdesc match` writes it.
+        photos: folder of the photos, for the cameras' EXIF; nothing else of them is read.
+        camera: of all photos, as 'MODEL width height params...'.
+        intrinsics: list with a line 'name MODEL width height params...' a photo, or a COLMAP model or database.
+        camera_per: which photos share a camera: 'photo' (the default: each has its own), 'folder' or 'size'.
+        given_poses: COLMAP model whose poses are kept: its photos are not mapped, their points triangulated.
+        only: text file of the photos to take, one name a line; all without.
+        descriptor: what the files hold, where they do not say (hloc's).
+        settings: of verification and mapping.
+        overwrite: replace models made with other settings or of other files.
+
+    Returns:
+        `out`.
+
+    Raises:
+        ValueError: names that one of the inputs lacks, cameras that do not fit, matches of unknown rows.
+        NotReconstructed: there is no model; says how far the photos came.
+        FileExistsError: `out` holds other models and `overwrite` is off.
+    """
+    sources = [Path(features), *more]
+    out = Path(out)
+    with FeatureSet(sources, descriptor) as feature_set:
+        names = feature_set.names if only is None else _read_names(only)
+        feature_set.check_names(names, f"{only}")
+        if matches is None:
+            _check_database(sources, camera_per, only)
+        else:
+            with MatchFile(matches) as match_file:
+                canonical_pairs(match_file, feature_set, set(names))
+        model = read_model(given_poses) if given_poses else None
+        poses = model.poses if model else None
+        if poses is not None:
+            check_poses(names, poses, str(given_poses))
+        listed = read_intrinsics(intrinsics) if intrinsics else {}
+        if model and not intrinsics:
+            listed = dict(zip(model.names, model.cameras, strict=True))
+        chosen = choose_intrinsics(
+            {name: feature_set.image_size(name) for name in names},
+            given=parse_camera(camera, "--camera") if camera else None,
+            listed=listed,
+            own={name: c for path in sources if is_database(path) for name, c in database_cameras(path).items()},
+            photos=photos,
+        )
+        config = {
+            "stage": "reconstruct",
+            "features": [content_hash(path) for path in sources],
+            "matches": matches and content_hash(matches),
+            "photos": config_hash(names),
+            "cameras": config_hash(chosen),
+            "camera_per": camera_per,
+            "poses": poses and config_hash({name: poses[name] for name in names}),
+            "settings": settings.config(),
+        }
+        expected = config_hash(config)
+        _check_out(out, sources, expected, overwrite)
+        if (out / SUMMARY).exists():
+            console.out.print(f"{out} is up to date", markup=False)
+            return out
+        cameras = Counter(i.source for i in chosen.values())
+        console.settings(
+            f"xdesc reconstruct -> {out}",
+            {"features": ", ".join(map(str, sources)), "matches": matches or "of the database",
+             "photos": len(names), "cameras": ", ".join(f"{n} from {source}" for source, n in cameras.items()),
+             "poses": given_poses or "to be found", **dataclasses.asdict(settings)},
+        )  # fmt: skip
+        database = out / DATABASE
+        if not database.exists():
+            if matches is None:
+                copy_database(sources[0], database, chosen, own_frames=poses is not None, config_hash=expected)
+            else:
+                build_database(
+                    database, feature_set, chosen, matches, names=names, per=camera_per or "photo", config_hash=expected
+                )
+    pairs = verify(database, settings)
+    models = out / MODELS
+    if not models.exists():
+        if poses is None:
+            map_incrementally(database, models, settings)
+        else:
+            triangulate(database, poses, models, settings)
+    counts, _ = made_with(database) or ({}, "")
+    about = {"config_hash": expected, "config": config, "cameras": dict(cameras), "database": counts}
+    _report(out, names, pairs, about)
+    return out
+
+
+def _check_database(sources: list[Path], camera_per: Sharing | None, only: Path | None) -> None:
+    """Raises ValueError where inputs without a match file are not one whole database."""
+    files = ", ".join(map(str, sources))
+    if len(sources) > 1 or not is_database(sources[0]):
+        raise ValueError(f"{files}: matches are given by --matches, or lie in a single COLMAP database")
+    for option, value in (("--camera-per", camera_per), ("--only", only)):
+        if value is not None:
+            raise ValueError(f"{files}: {option} needs --matches: a database with matches is taken as it is")
+
+
+def _read_names(path: Path) -> list[str]:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such list of photos")
+    try:
+        lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 text ({error})") from error
+    names = sorted({line for line in lines if line})
+    if not names:
+        raise ValueError(f"{path}: holds no name")
+    return names
+
+
+def _check_out(out: Path, sources: list[Path], expected: str, overwrite: bool) -> None:
+    """Raises where `out` holds anything but this very result; takes it out with `overwrite`."""
+    database, models = out / DATABASE, out / MODELS
+    if database.resolve() in [path.resolve() for path in sources]:
+        raise ValueError(f"{database}: is the input itself; choose another output")
+    if not database.exists():
+        if models.exists():
+            raise FileExistsError(f"{models} exists without the database of its models; choose another output")
+        return
+    made = made_with(database)
+    if made is None:
+        raise FileExistsError(f"{database} was not made by this stage; choose another output")
+    if not already_done(database, made[1], expected, overwrite):
+        for name in (SUMMARY, f"{DATABASE}-wal", f"{DATABASE}-shm", DATABASE):
+            (out / name).unlink(missing_ok=True)
+        shutil.rmtree(models, ignore_errors=True)
+
+
+def _report(out: Path, names: list[str], pairs: PairCounts, about: Mapping[str, Any]) -> None:
+    folders = model_folders(out / MODELS)
+    registered = [model_names(folder) for folder in folders]
+    missing = sorted(set(names).difference(registered[0]))
+    models = [
+        {"model": f"{MODELS}/{folder.name}", **model_figures(folder), "photo_names": found}
+        for folder, found in zip(folders, registered, strict=True)
+    ]
+    write_json(
+        out / SUMMARY,
+        {**about, "matched_pairs": pairs.matched, "verified_pairs": pairs.verified, "models": models,
+         "not_registered": missing},
+    )  # fmt: skip
+    columns = ("photos", "points", "observations", "mean_track_length", "mean_reprojection_error_px")
+    console.table(
+        f"{pairs.verified} of {pairs.matched} pairs verified; {len(names) - len(missing)} of {len(names)} photos in "
+        f"the largest model",
+        ("model", *(column.replace("_", " ") for column in columns)),
+        [(model["model"], *(model[column] for column in columns)) for model in models],
+    )
+    if missing:
+        console.warn(f"{len(missing)} photos are not in {out / MODELS / '0'}, first {missing[:_SHOWN]}")
