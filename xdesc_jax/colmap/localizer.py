@@ -201,6 +201,24 @@ class Localizer:
             ValueError: arrays or a camera that do not fit, candidates that the map lacks, a descriptor that
                 does not compare with the map's.
         """
+        seeds = [self.settings.seed]
+        [found] = self.localize_repeatedly(
+            keypoints, descriptors, camera, seeds, descriptor=descriptor, candidates=candidates, exclude=exclude
+        )
+        return found
+
+    def localize_repeatedly(
+        self,
+        keypoints: np.ndarray,
+        descriptors: np.ndarray,
+        camera: Camera,
+        seeds: Sequence[int],
+        *,
+        descriptor: str | Held | None = None,
+        candidates: Sequence[str] | None = None,
+        exclude: Collection[str] = (),
+    ) -> list[Localization]:
+        """`localize` once for each seed of RANSAC, from the same matches; for the spread of an evaluation."""
         clock = _Clock()
         check_camera(camera, "the query's camera")
         query = QueryFeatures(self._held(descriptor), keypoints, descriptors, self.map.translator)
@@ -208,12 +226,11 @@ class Localizer:
         failed = self._hopeless(query, names)
         if failed is None:
             keypoint, point = self._match(query, names, clock)
-            result = self._pose(query, keypoint, point, camera, clock)
+            results = [self._pose(query, keypoint, point, camera, seed, clock) for seed in seeds]
         else:
-            result = Localization("failed", failed)
-        return dataclasses.replace(
-            result, candidates=tuple(names), warnings=tuple(query.warnings), seconds=clock.seconds()
-        )
+            results = [Localization("failed", failed)] * len(seeds)
+        about = {"candidates": tuple(names), "warnings": tuple(query.warnings), "seconds": clock.seconds()}
+        return [dataclasses.replace(result, **about) for result in results]
 
     def _held(self, descriptor: str | Held | None) -> Held:
         if isinstance(descriptor, Held):
@@ -288,7 +305,7 @@ class Localizer:
         return keypoint[first], point[first]
 
     def _pose(
-        self, query: QueryFeatures, keypoint: np.ndarray, point: np.ndarray, camera: Camera, clock: _Clock
+        self, query: QueryFeatures, keypoint: np.ndarray, point: np.ndarray, camera: Camera, seed: int, clock: _Clock
     ) -> Localization:
         matches = len(np.unique(query.position[keypoint]))
         wanted = self.settings.min_inliers
@@ -298,7 +315,7 @@ class Localizer:
             # The one place where a query's keypoints get COLMAP's origin.
             xy = query.keypoints[keypoint] + np.float64(COLMAP_CENTER)
             found = estimate_pose(
-                xy, self.map.points[point], camera, max_error_px=self.settings.max_error_px, seed=self.settings.seed
+                xy, self.map.points[point], camera, max_error_px=self.settings.max_error_px, seed=seed
             )
         if found is None:
             return Localization("failed", f"no pose fits {matches} matches to 3D points", matches=matches)

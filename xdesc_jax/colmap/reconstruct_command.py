@@ -40,10 +40,9 @@ _SHOWN = 5
 
 
 def reconstruct(
-    features: Path,
+    features: tuple[Path, ...],
     out: Path,
     *,
-    more: Annotated[tuple[Path, ...], tyro.conf.arg(name="and")] = (),
     matches: Path | None = None,
     photos: Path | None = None,
     camera: str | None = None,
@@ -62,9 +61,9 @@ def reconstruct(
     Cameras of the first two are kept as they are; see --refine-intrinsics.
 
     Args:
-        features: feature file, or COLMAP database; a database that has matches needs no --matches.
+        features: feature files (.h5) and COLMAP databases; a photo is in one of them. One database that has matches
+            needs no --matches. Behind them, `out`.
         out: folder for the database, the models and the summary.
-        more: further feature files or databases, of other photos.
         matches: match file (.h5) of the photos, as `xdesc match` writes it.
         photos: folder of the photos, for the cameras' EXIF; nothing else of them is read.
         camera: of all photos, as 'MODEL width height params...'.
@@ -84,7 +83,7 @@ def reconstruct(
         NotReconstructed: there is no model; says how far the photos came.
         FileExistsError: `out` holds other models and `overwrite` is off.
     """
-    sources = [Path(features), *more]
+    sources = [Path(path) for path in features]
     out = Path(out)
     with FeatureSet(sources, descriptor) as feature_set:
         names = feature_set.names if only is None else _read_names(only)
