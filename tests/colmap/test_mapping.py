@@ -134,8 +134,8 @@ def test_no_matches_at_all_are_the_reason(scene, tmp_path):
 
 def test_matches_that_agree_on_nothing_are_the_reason(scene, tmp_path):
     rng = np.random.default_rng(0)
-    path = database_of(scene, tmp_path, of=lambda a, b: np.stack([np.arange(40), rng.permutation(40)], axis=1))
-    with pytest.raises(NotReconstructed, match=r"15 pairs have matches \(at most 40\), but none passed .* for 15 that"):
+    path = database_of(scene, tmp_path, of=lambda a, b: np.stack([np.arange(20), rng.permutation(20)], axis=1))
+    with pytest.raises(NotReconstructed, match=r"15 pairs have matches \(at most 20\), but none passed .* for 15 that"):
         verify(path, SETTINGS)
 
 

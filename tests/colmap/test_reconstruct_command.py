@@ -81,7 +81,10 @@ def test_stopped_run_goes_on_to_the_same_models(inputs, made, stop_before, tmp_p
         patch.setattr(reconstruct_command, stop_before, stop)
         assert cli.main(asked) == 130
     assert not (tmp_path / "out" / SUMMARY).exists()
+    (tmp_path / "out" / ".models.1.partial" / "raw").mkdir(parents=True)  # as of a process that was killed
+    (tmp_path / "out" / ".database.db.1.partial-wal").touch()
     assert cli.main(asked) == 0
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["database.db", "models", SUMMARY]
     for name in ("points3D.bin", "images.bin", "cameras.bin"):
         assert (tmp_path / "out/models/0" / name).read_bytes() == (made / "models/0" / name).read_bytes()
 

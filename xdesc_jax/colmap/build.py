@@ -60,9 +60,9 @@ def build_database(
 
     Raises:
         ValueError: photos without features or camera, photos that cannot share one, or matches of unknown
-            photos or rows; before anything is written, except rows.
+            photos or rows. `out` is as it was then.
     """
-    names = sorted(features.names if names is None else names)
+    names = sorted(set(features.names if names is None else names))
     features.check_names(names, "the list of photos")
     if lacking := [name for name in names if name not in intrinsics]:
         raise ValueError(f"{len(lacking)} photos have no camera, first {lacking[:_SHOWN]}")

@@ -122,6 +122,7 @@ def reconstruct(
         if (out / SUMMARY).exists():
             console.out.print(f"{out} is up to date", markup=False)
             return out
+        _sweep(out)
         cameras = Counter(i.source for i in chosen.values())
         console.settings(
             f"xdesc reconstruct -> {out}",
@@ -189,6 +190,12 @@ def _check_out(out: Path, sources: list[Path], expected: str, overwrite: bool) -
         for name in (SUMMARY, f"{DATABASE}-wal", f"{DATABASE}-shm", DATABASE):
             (out / name).unlink(missing_ok=True)
         shutil.rmtree(models, ignore_errors=True)
+
+
+def _sweep(out: Path) -> None:
+    """Removes what a run left that was killed while it wrote."""
+    for left in (*out.glob(f".{DATABASE}.*.partial*"), *out.glob(f".{MODELS}.*.partial")):
+        shutil.rmtree(left) if left.is_dir() else left.unlink()
 
 
 def _report(out: Path, names: list[str], pairs: PairCounts, about: Mapping[str, Any]) -> None:
