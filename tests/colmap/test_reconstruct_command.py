@@ -31,7 +31,7 @@ def inputs(scene, tmp_path_factory):
 
 
 def words(inputs, out, *more):
-    given = ["reconstruct", inputs / "a.h5", out, "--and", inputs / "b.h5", "--matches", inputs / "m.h5"]
+    given = ["reconstruct", inputs / "a.h5", inputs / "b.h5", out, "--matches", inputs / "m.h5"]
     return [str(word) for word in (*given, "--threads", 1, *more)]
 
 
@@ -102,7 +102,7 @@ def test_given_poses_are_kept_with_their_cameras(scene, inputs, tmp_path):
 def test_only_some_photos_are_taken(inputs, tmp_path):
     (tmp_path / "only.txt").write_text("\n".join(["a b.jpg", "c.jpg", "d.jpg", ""]))
     out = reconstruct(
-        inputs / "a.h5", tmp_path / "out", more=(inputs / "b.h5",), matches=inputs / "m.h5", camera=CAMERA,
+        (inputs / "a.h5", inputs / "b.h5"), tmp_path / "out", matches=inputs / "m.h5", camera=CAMERA,
         only=tmp_path / "only.txt",
     )  # fmt: skip
     assert read_model(out / "models/0").names == ("a b.jpg", "c.jpg", "d.jpg")

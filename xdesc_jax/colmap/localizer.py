@@ -229,8 +229,11 @@ class Localizer:
             results = [self._pose(query, keypoint, point, camera, seed, clock) for seed in seeds]
         else:
             results = [Localization("failed", failed)] * len(seeds)
-        about = {"candidates": tuple(names), "warnings": tuple(query.warnings), "seconds": clock.seconds()}
-        return [dataclasses.replace(result, **about) for result in results]
+        warnings, seconds = tuple(query.warnings), clock.seconds()
+        return [
+            dataclasses.replace(result, candidates=tuple(names), warnings=warnings, seconds=seconds)
+            for result in results
+        ]
 
     def _held(self, descriptor: str | Held | None) -> Held:
         if isinstance(descriptor, Held):

@@ -1,0 +1,324 @@
+"""Localisation in maps of other descriptors: the rows of the paper's table 1, on any scene.
+
+    python -m pipelines.localization SCENE --out OUT [--scale relative]
+
+SCENE holds `images/` and `reference/` (see `map_scene`). Every third photo is a query, the others are the map, of
+which each descriptor's matches are triangulated into the true poses. Rows:
+
+    standard                map and queries of one descriptor
+    continuous deployment   the map is translated to the queries' descriptor
+    cross-device            the queries are translated to the map's descriptor
+    collaborative           the map's photos hold four descriptors at random; all goes to the joint space
+
+Each row is repeated with several seeds: of RANSAC, and in the last scenario of the split, too. Writes one table,
+JSON, and a page with plots and the map from two sides. Finished maps and rows are kept.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import tyro
+
+from pipelines.map_scene import DESCRIPTORS, MapScene, open_scene, split, write_lines, write_split
+from xdesc_jax import console, pretrained
+from xdesc_jax.colmap.localizer import Localization, Localizer
+from xdesc_jax.colmap.mapping_settings import MappingSettings
+from xdesc_jax.colmap.pycolmap_api import read_model
+from xdesc_jax.colmap.reconstruct_command import reconstruct
+from xdesc_jax.evaluate import map_drawing
+from xdesc_jax.evaluate.map_report import Spread, Table, both, write_map_report
+from xdesc_jax.evaluate.poses import LOCALIZATION, UNITS, Scale, label, pose_errors
+from xdesc_jax.feature_set import FeatureSet
+from xdesc_jax.files import config_hash, content_hash, read_json, write_json
+from xdesc_jax.infer import Translator
+from xdesc_jax.match import match
+from xdesc_jax.routes import Mode
+
+Scenario = Literal["standard", "continuous deployment", "cross-device", "collaborative"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One row of the table: the map's descriptor ('embed' for all in the joint space), and the queries'."""
+
+    scenario: Scenario
+    map: str
+    query: str
+
+    @property
+    def mode(self) -> tuple[Mode, str | None]:
+        """Mode and target of localisation."""
+        if self.scenario == "standard":
+            return "native", None
+        if self.scenario == "collaborative":
+            return "embed", None
+        return "directional", self.query if self.scenario == "continuous deployment" else self.map
+
+    def __str__(self) -> str:
+        arrow = {"continuous deployment": " \u2192 ", "cross-device": " \u2190 ", "collaborative": " \u2190 "}
+        return self.map if self.scenario == "standard" else f"{self.map}{arrow[self.scenario]}{self.query}"
+
+
+def table_rows(descriptors: Sequence[str]) -> list[Row]:
+    """The rows of table 1, in its order."""
+    pairs = list(itertools.permutations(descriptors, 2))
+    return [
+        *(Row("standard", d, d) for d in descriptors),
+        *(Row("continuous deployment", a, b) for a, b in pairs),
+        *(Row("cross-device", a, b) for a, b in pairs),
+        *(Row("collaborative", "embed", d) for d in descriptors),
+    ]
+
+
+def localization(
+    scene: tyro.conf.Positional[Path],
+    *,
+    out: Path,
+    scale: Scale = "metric",
+    model: Path = Path("colmap"),
+    descriptors: tuple[str, ...] = DESCRIPTORS,
+    keypoints: Literal["colmap", "opencv"] = "colmap",
+    max_keypoints: int = 2000,
+    every: int = 3,
+    retrieval: int = 20,
+    ratio: float | Literal["auto"] = "auto",
+    seeds: int = 5,
+    features: Path | None = None,
+) -> list[dict[str, Any]]:
+    """Runs all rows of table 1 on a scene.
+
+    Args:
+        scene: folder with `images/` and `reference/`.
+        out: folder for everything that is made.
+        scale: 'metric' where the reference is in metres; 'relative' divides positions by u, the median distance
+            from a reference camera to its nearest.
+        model: translator: a model file, or the name of one that ships with the package.
+        descriptors: of the rows.
+        keypoints: detector; the translator should be trained on it.
+        max_keypoints: of a photo.
+        every: each so manieth photo is a query.
+        retrieval: map photos that a query is matched with, by their embeddings; all where there are no more.
+        ratio: of matching; 'auto' for the calibrated ones.
+        seeds: repeats.
+        features: folder for the features, so that experiments share them; OUT/features where None.
+
+    Returns:
+        The rows with their figures, which are also in OUT/results.json and OUT/report.html.
+    """
+    start = time.monotonic()
+    place = open_scene(scene, features or out / "features", descriptors, scale, max_keypoints, keypoints)
+    queries = place.names[every - 1 :: every]
+    known = [name for name in place.names if name not in set(queries)]
+    translator = Translator.load(pretrained.resolve(model))
+    settings = {
+        "scene": scene.name,
+        "features": {d: content_hash(path) for d, path in place.stores.items()},
+        "model": content_hash(pretrained.resolve(model)),
+        "queries": len(queries),
+        "map photos": len(known),
+        "retrieval": retrieval,
+        "ratio": ratio,
+        "seeds": seeds,
+        "scale": scale,
+    }
+    expected = config_hash(settings)
+    results = []
+    for row in table_rows(descriptors):
+        path = out / "rows" / f"{row.scenario} {row.map} {row.query}.json"
+        found = read_json(path) if path.exists() else {}
+        if found.get("hash") != expected:
+            repeats = list(_repeats(row, place, known, queries, translator, out, model, ratio, retrieval, seeds))
+            found = {"hash": expected, **dataclasses.asdict(row), "repeats": repeats}
+            write_json(path, found)
+        results.append(found)
+        console.out.print(f"{row.scenario}: {row}: {_summary(found)}", markup=False)
+    unit = pose_errors({}, place.poses, queries, scale).unit
+    write_json(out / "results.json", {"settings": settings, "unit": unit, "rows": results})
+    report = _report(out, place, results, settings)
+    _print(scene.name, results, scale)
+    console.out.print(f"report: {report} ({time.monotonic() - start:.0f} s)", markup=False)
+    return results
+
+
+# --- Maps --------------------------------------------------------------------------------------------------
+
+
+def build_map(
+    files: Sequence[Path], place: MapScene, names: Sequence[str], out: Path, mode: Mode, model: Path,
+    ratio: float | Literal["auto"],
+) -> Path:  # fmt: skip
+    """Matches all pairs of some photos and triangulates them into the true poses; gives the model's folder."""
+    pairs = write_lines(out / "pairs.txt", [f"{a}\t{b}" for a, b in itertools.combinations(sorted(names), 2)])
+    only = write_lines(out / "photos.txt", sorted(names))
+    translator = None if mode == "native" else model
+    matches = match(tuple(files), out / "matches.h5", pairs=str(pairs), mode=mode, model=translator, ratio=ratio)
+    reconstruct(
+        tuple(files), out / "map", matches=matches, given_poses=place.reference, only=only,
+        settings=MappingSettings(two_view_tracks=True),
+    )  # fmt: skip
+    return out / "map" / "models" / "0"
+
+
+def _repeats(
+    row: Row, place: MapScene, known: list[str], queries: list[str], translator: Translator, out: Path, model: Path,
+    ratio: float | Literal["auto"], retrieval: int, seeds: int,
+) -> Iterator[dict[str, Any]]:  # fmt: skip
+    """The figures of a row, one a seed."""
+    if row.scenario != "collaborative":
+        files = [place.stores[row.map]]
+        folder = build_map(files, place, known, out / "maps" / row.map, "native", model, ratio)
+        yield from _localized(row, folder, files, place, queries, translator, ratio, retrieval, list(range(seeds)))
+        return
+    for seed in range(seeds):
+        work = out / "maps" / f"embed-{seed}"
+        files = write_split(place.stores, split(known, list(place.stores), seed), work / "features")
+        folder = build_map(files, place, known, work, "embed", model, ratio)
+        yield from _localized(row, folder, files, place, queries, translator, ratio, retrieval, [seed])
+
+
+def _localized(
+    row: Row, folder: Path, files: Sequence[Path], place: MapScene, queries: list[str], translator: Translator,
+    ratio: float | Literal["auto"], retrieval: int, seeds: list[int],
+) -> Iterator[dict[str, Any]]:  # fmt: skip
+    mode, target = row.mode
+    localizer = Localizer.open(
+        folder, files, translator=translator, mode=mode, target=target, ratio=ratio, retrieval=retrieval
+    )
+    found: dict[str, list[Localization]] = {}
+    with FeatureSet([place.stores[row.query]]) as features:
+        for name in console.track(queries, str(row), "query"):
+            photo = features.read(name)
+            rows = np.where(photo.valid[:, None], photo.descriptors, np.zeros((), photo.descriptors.dtype))
+            found[name] = localizer.localize_repeatedly(
+                photo.keypoints, rows, place.cameras[name], seeds, descriptor=features.held(name)
+            )
+    for i, seed in enumerate(seeds):
+        yield {
+            "seed": seed,
+            "points": len(localizer.map.points),
+            **_figures(place, {n: f[i] for n, f in found.items()}),
+        }
+
+
+def _figures(place: MapScene, found: dict[str, Localization]) -> dict[str, Any]:
+    """Shares, medians and per-query errors of one repeat."""
+    poses = {name: f.pose for name, f in found.items() if f.pose is not None}
+    errors = pose_errors(poses, place.poses, list(found), place.scale)
+    position, rotation = errors.medians()
+    return {
+        "within": {label(p, r, place.scale): errors.within(p, r) for p, r in LOCALIZATION[place.scale]},
+        "localized": float(np.mean(errors.found)),
+        "median_position": None if np.isnan(position) else position,
+        "median_rotation_deg": None if np.isnan(rotation) else rotation,
+        "inliers": float(np.median([f.inliers for f in found.values()])),
+        "inlier_ratio": float(np.median([f.inlier_ratio for f in found.values()])),
+        "position": [float(p) if np.isfinite(p) else None for p in errors.position],
+    }
+
+
+# --- Report ------------------------------------------------------------------------------------------------
+
+
+def _spread(row: dict[str, Any], *keys: str, digits: int = 1, factor: float = 1) -> Spread:
+    values = []
+    for repeat in row["repeats"]:
+        value: Any = repeat
+        for key in keys:
+            value = value[key]
+        values.append(float("nan") if value is None else factor * value)
+    return Spread(tuple(values), digits)
+
+
+def _row(entry: dict[str, Any]) -> Row:
+    return Row(entry["scenario"], entry["map"], entry["query"])
+
+
+def _summary(row: dict[str, Any]) -> str:
+    shares = ", ".join(str(_spread(row, "within", name, factor=100)) for name in row["repeats"][0]["within"])
+    return f"{shares} %, {_spread(row, 'inliers', digits=0)} inliers"
+
+
+def _table(results: list[dict[str, Any]], scale: Scale) -> tuple[list[str], list[list[Any]]]:
+    limits = [label(p, r, scale) for p, r in LOCALIZATION[scale]]
+    columns = ["map, query", *(f"% within {limit}" for limit in limits)]
+    columns += [f"position [{UNITS[scale]}]", "rotation [deg]", "inliers", "inlier %", "3D points"]
+    rows = [
+        [
+            f"{entry['scenario']}: {_row(entry)}",
+            *(_spread(entry, "within", limit, factor=100) for limit in limits),
+            _spread(entry, "median_position", digits=4),
+            _spread(entry, "median_rotation_deg", digits=3),
+            _spread(entry, "inliers", digits=0),
+            _spread(entry, "inlier_ratio", factor=100, digits=0),
+            _spread(entry, "points", digits=0),
+        ]
+        for entry in results
+    ]
+    return columns, rows
+
+
+def _print(title: str, results: list[dict[str, Any]], scale: Scale) -> None:
+    """Means alone, so that the table fits a screen."""
+    limits = [label(p, r, scale) for p, r in LOCALIZATION[scale]]
+    for scenario in dict.fromkeys(entry["scenario"] for entry in results):
+        rows = [
+            (
+                str(_row(entry)),
+                " / ".join(f"{_spread(entry, 'within', limit, factor=100).mean:.0f}" for limit in limits),
+                f"{_spread(entry, 'median_position').mean:.4f}",
+                str(_spread(entry, "inliers", digits=0)),
+            )
+            for entry in results
+            if entry["scenario"] == scenario
+        ]
+        console.table(
+            f"{title}, {scenario}", ("map, query", f"% within {' / '.join(limits)}", UNITS[scale], "inliers"), rows
+        )
+
+
+def _report(out: Path, place: MapScene, results: list[dict[str, Any]], settings: dict[str, Any]) -> Path:
+    scale = place.scale
+    columns, rows = _table(results, scale)
+    names = [str(_row(entry)) for entry in results]
+    inliers = [_spread(entry, "inliers") for entry in results]
+    bars = both(
+        map_drawing.spread_bars, names, [s.mean for s in inliers], [s.deviation for s in inliers], "median inliers",
+        title="Inliers", caption="with their standard deviation over the repeats",
+    )  # fmt: skip
+    curves = []
+    for scenario in dict.fromkeys(entry["scenario"] for entry in results):
+        errors = {
+            str(_row(entry)): np.concatenate(
+                [[np.inf if p is None else p for p in repeat["position"]] for repeat in entry["repeats"]]
+            )
+            for entry in results
+            if entry["scenario"] == scenario
+        }
+        curves.append(both(map_drawing.error_curves, errors, UNITS[scale], title=f"Position errors: {scenario}"))
+    first = read_model(out / "maps" / "embed-0" / "map" / "models" / "0")
+    picture = both(
+        map_drawing.model_picture, first.points, list(first.poses.values()), list(place.poses.values()),
+        title="A collaborative map from two sides", caption="crosses: photos of the map; circles: all photos",
+    )  # fmt: skip
+    text = (
+        f"{settings['queries']} queries, {settings['map photos']} photos in the map, {settings['seeds']} repeats "
+        f"(mean \u00b1 standard deviation). \u2192: the map is translated, \u2190: the queries are."
+    )
+    table = Table("Table 1", text, columns, rows, 1, [bars, *curves, picture])
+    return write_map_report(
+        out / "report.html",
+        f"Localisation in maps of other descriptors: {place.folder.name}",
+        [table],
+        settings=settings,
+    )
+
+
+if __name__ == "__main__":
+    tyro.cli(localization)

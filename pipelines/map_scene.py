@@ -1,0 +1,96 @@
+"""A scene with true poses, and its features: what the experiments on maps start from.
+
+A scene is a folder with `images/` and `reference/`, a COLMAP model with the true poses and cameras of its photos.
+Features are extracted once for each descriptor, at the same keypoints; a split writes feature files in which
+each photo holds one of several descriptors.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from xdesc_jax.colmap.model import Camera, Model, Pose
+from xdesc_jax.colmap.pycolmap_api import read_model
+from xdesc_jax.evaluate.command import given_stores
+from xdesc_jax.evaluate.poses import Scale
+from xdesc_jax.features.extract import extract
+from xdesc_jax.files import atomic
+from xdesc_jax.store import FeatureStore, StoreWriter
+
+DESCRIPTORS = ("brief", "sift", "hardnet-xdesc", "sosnet-xdesc")
+
+
+@dataclasses.dataclass(frozen=True)
+class MapScene:
+    """Photos of a place.
+
+    Attributes:
+        folder: of the scene.
+        names: photos with a true pose, sorted.
+        poses, cameras: the true ones, by photo.
+        stores: descriptor -> feature file of all photos.
+        scale: 'metric' where the true poses are in metres.
+    """
+
+    folder: Path
+    names: list[str]
+    poses: dict[str, Pose]
+    cameras: dict[str, Camera]
+    stores: dict[str, Path]
+    scale: Scale
+
+    @property
+    def reference(self) -> Path:
+        """Folder of the true model."""
+        return self.folder / "reference"
+
+
+def open_scene(
+    folder: Path, features: Path, descriptors: Sequence[str], scale: Scale, max_keypoints: int, keypoints: str
+) -> MapScene:
+    """Reads a scene and extracts its features where they are not there yet.
+
+    Args:
+        folder: the scene.
+        features: folder for the feature files.
+        descriptors: to extract.
+        scale: 'metric' where the true poses are in metres, else 'relative'.
+        max_keypoints: of a photo.
+        keypoints: detector, 'colmap' or 'opencv'.
+    """
+    model: Model = read_model(folder / "reference")
+    extract(
+        folder / "images", features, descriptors=tuple(descriptors), keypoints=keypoints, max_keypoints=max_keypoints
+    )
+    cameras = dict(zip(model.names, model.cameras, strict=True))
+    return MapScene(folder, list(model.names), model.poses, cameras, given_stores([features], descriptors), scale)
+
+
+def split(names: Sequence[str], descriptors: Sequence[str], seed: int) -> dict[str, str]:
+    """Photo -> descriptor: random parts of equal size (up to one photo)."""
+    order = np.random.default_rng(seed).permutation(len(names))
+    return {names[photo]: descriptors[i % len(descriptors)] for i, photo in enumerate(order)}
+
+
+def write_split(stores: Mapping[str, Path], kind_of: Mapping[str, str], out: Path) -> list[Path]:
+    """Writes a feature file of each descriptor with the photos that hold it; those that are there are kept."""
+    files = []
+    for descriptor in dict.fromkeys(kind_of.values()):
+        path = out / f"{descriptor}.h5"
+        if not path.exists():
+            with FeatureStore(stores[descriptor]) as store, StoreWriter(path, store.spec) as writer:
+                for name in sorted(name for name, kind in kind_of.items() if kind == descriptor):
+                    writer.write(name, store.read(name))
+        files.append(path)
+    return files
+
+
+def write_lines(path: Path, lines: Sequence[str]) -> Path:
+    """Writes a list of photos or pairs."""
+    with atomic(path) as temporary:
+        temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
