@@ -247,11 +247,12 @@ def _summary(row: dict[str, Any]) -> str:
 
 def _table(results: list[dict[str, Any]], scale: Scale) -> tuple[list[str], list[list[Any]]]:
     limits = [label(p, r, scale) for p, r in LOCALIZATION[scale]]
-    columns = ["map, query", *(f"% within {limit}" for limit in limits)]
-    columns += [f"position [{UNITS[scale]}]", "rotation [deg]", "inliers", "inlier %", "3D points"]
+    columns = ["scenario", "map, query", *(f"% {limit}" for limit in limits)]
+    columns += [UNITS[scale], "deg", "inliers", "inlier %", "3D points"]
     rows = [
         [
-            f"{entry['scenario']}: {_row(entry)}",
+            entry["scenario"],
+            str(_row(entry)),
             *(_spread(entry, "within", limit, factor=100) for limit in limits),
             _spread(entry, "median_position", digits=4),
             _spread(entry, "median_rotation_deg", digits=3),
@@ -308,10 +309,11 @@ def _report(out: Path, place: MapScene, results: list[dict[str, Any]], settings:
         title="A collaborative map from two sides", caption="crosses: photos of the map; circles: all photos",
     )  # fmt: skip
     text = (
-        f"{settings['queries']} queries, {settings['map photos']} photos in the map, {settings['seeds']} repeats "
-        f"(mean \u00b1 standard deviation). \u2192: the map is translated, \u2190: the queries are."
+        f"{settings['queries']} queries, {settings['map photos']} photos in the map, {settings['seeds']} repeats (mean "
+        "\u00b1 standard deviation). \u2192: the map is translated, \u2190: the queries are. Shares of queries within three "
+        "thresholds, median errors of position and rotation, median inliers and their share of the matches."
     )
-    table = Table("Table 1", text, columns, rows, 1, [bars, *curves, picture])
+    table = Table("Table 1", text, columns, rows, 2, [bars, *curves, picture])
     return write_map_report(
         out / "report.html",
         f"Localisation in maps of other descriptors: {place.folder.name}",

@@ -14,6 +14,8 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import NullFormatter
 
 from xdesc_jax.colmap.model import Pose
 from xdesc_jax.evaluate.covisibility import Covisibility
@@ -74,7 +76,7 @@ def model_picture(
             panel.grid(color=faint, linewidth=0.4, alpha=0.5)
         names = [("true cameras", TRUE, "o")] if reference else []
         names.append((f"cameras found ({len(found)})", FOUND, "x"))
-        handles = [matplotlib.lines.Line2D([], [], color=c, marker=m, linestyle="", label=n) for n, c, m in names]
+        handles = [Line2D([], [], color=c, marker=m, fillstyle="none", linestyle="", label=n) for n, c, m in names]
         figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
         return _png(figure)
 
@@ -141,7 +143,8 @@ def error_curves(errors: Mapping[str, np.ndarray], unit: str, *, dark: bool = Fa
             style = ("-", "--", ":", "-.")[i // len(PALETTE) % 4]
             panel.step(x, y, where="post", label=name, color=PALETTE[i % len(PALETTE)], linestyle=style, linewidth=1.6)
         panel.set(xscale="log", xlim=(low, high), ylim=(0, 1.02), xlabel=f"position error [{unit}]", ylabel="share")
-        panel.grid(color=faint, linewidth=0.5, alpha=0.6)
+        panel.xaxis.set_minor_formatter(NullFormatter())
+        panel.grid(color=faint, linewidth=0.5, alpha=0.6, which="both")
         if len(errors) > 1:
             figure.legend(loc="outside right center", frameon=False)
         return _png(figure)

@@ -1,0 +1,295 @@
+"""Mapping by devices of different descriptors: the rows of the paper's table 2, on any scene.
+
+    python -m pipelines.collaborative SCENE --out OUT [--scale relative]
+
+SCENE holds `images/` and `reference/` (see `map_scene`). Rows:
+
+    standard      all photos hold one descriptor
+    own quarter   only the photos that one of four descriptors got, in a random split
+    embed         all photos of the split, matched in the joint space
+    progressive   all photos of the split, of each pair the lower descriptor translated to the higher
+
+All pairs are matched, verified and mapped incrementally with the true intrinsics, and measured against the true
+poses. Each row is repeated with several seeds: of the split, of verification and of mapping. Writes one table,
+JSON, and a page with co-visibility and the map from two sides. Finished models and rows are kept.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import tyro
+
+from pipelines.map_scene import DESCRIPTORS, MapScene, open_scene, split, write_lines, write_split
+from xdesc_jax import console, pretrained
+from xdesc_jax.colmap.mapping_settings import MappingSettings
+from xdesc_jax.colmap.pycolmap_api import read_model
+from xdesc_jax.colmap.reconstruct import NotReconstructed
+from xdesc_jax.colmap.reconstruct_command import reconstruct
+from xdesc_jax.evaluate import map_drawing
+from xdesc_jax.evaluate.covisibility import covisibility
+from xdesc_jax.evaluate.map_report import Spread, Table, both, two_sides, write_map_report
+from xdesc_jax.evaluate.page import Picture
+from xdesc_jax.evaluate.poses import MAPPING, UNITS, Scale, label
+from xdesc_jax.evaluate.sfm import measure
+from xdesc_jax.files import config_hash, content_hash, read_json, write_json
+from xdesc_jax.match import match
+
+Method = Literal["standard", "own quarter", "embed", "progressive"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One row of the table; 'embed' and 'progressive' use all descriptors."""
+
+    method: Method
+    descriptor: str = "all"
+
+
+def table_rows(descriptors: Sequence[str]) -> list[Row]:
+    """The rows of table 2, in its order."""
+    return [
+        *(Row("standard", d) for d in descriptors),
+        *(Row("own quarter", d) for d in descriptors),
+        Row("embed"),
+        Row("progressive"),
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """What all rows share."""
+
+    place: MapScene
+    out: Path
+    model: Path
+    descriptors: tuple[str, ...]
+    ratio: float | Literal["auto"]
+    threads: int
+
+
+def collaborative(
+    scene: tyro.conf.Positional[Path],
+    *,
+    out: Path,
+    scale: Scale = "metric",
+    model: Path = Path("colmap"),
+    descriptors: tuple[str, ...] = DESCRIPTORS,
+    keypoints: Literal["colmap", "opencv"] = "colmap",
+    max_keypoints: int = 2000,
+    ratio: float | Literal["auto"] = "auto",
+    seeds: int = 5,
+    threads: int = 2,
+    features: Path | None = None,
+) -> list[dict[str, Any]]:
+    """Runs all rows of table 2 on a scene.
+
+    Args:
+        scene: folder with `images/` and `reference/`.
+        out: folder for everything that is made.
+        scale: 'metric' where the reference is in metres; 'relative' divides positions by u, the median distance
+            from a reference camera to its nearest.
+        model: translator: a model file, or the name of one that ships with the package.
+        descriptors: that the photos are split among.
+        keypoints: detector; the translator should be trained on it.
+        max_keypoints: of a photo.
+        ratio: of matching; 'auto' for the calibrated ones.
+        seeds: repeats.
+        threads: of mapping.
+        features: folder for the features, so that experiments share them; OUT/features where None.
+
+    Returns:
+        The rows with their figures, which are also in OUT/results.json and OUT/report.html.
+    """
+    start = time.monotonic()
+    place = open_scene(scene, features or out / "features", descriptors, scale, max_keypoints, keypoints)
+    experiment = Experiment(place, out, pretrained.resolve(model), descriptors, ratio, threads)
+    settings = {
+        "scene": scene.name,
+        "features": {d: content_hash(path) for d, path in place.stores.items()},
+        "model": content_hash(experiment.model),
+        "photos": len(place.names),
+        "ratio": ratio,
+        "seeds": seeds,
+        "scale": scale,
+    }
+    expected = config_hash(settings)
+    results = []
+    for row in table_rows(descriptors):
+        path = out / "rows" / f"{row.method} {row.descriptor}.json"
+        found = read_json(path) if path.exists() else {}
+        if found.get("hash") != expected:
+            repeats = [_repeat(row, experiment, seed) for seed in range(seeds)]
+            found = {"hash": expected, **dataclasses.asdict(row), "repeats": repeats}
+            write_json(path, found)
+        results.append(found)
+        console.out.print(
+            f"{_name(found)}: {_spread(found, 'registered_share', factor=100)} % registered", markup=False
+        )
+    write_json(out / "results.json", {"settings": settings, "rows": results})
+    report = _report(experiment, results, settings)
+    _print(scene.name, results, scale)
+    console.out.print(f"report: {report} ({time.monotonic() - start:.0f} s)", markup=False)
+    return results
+
+
+# --- Models ------------------------------------------------------------------------------------------------
+
+
+def model_folder(row: Row, experiment: Experiment, seed: int) -> Path:
+    """Where a repeat's database and models lie."""
+    return experiment.out / "models" / f"{row.method} {row.descriptor} {seed}".replace(" ", "-")
+
+
+def make_model(row: Row, experiment: Experiment, seed: int) -> Path:
+    """Matches and maps the photos of a repeat; gives the folder of the largest model.
+
+    Raises:
+        NotReconstructed: nothing connects.
+    """
+    place, out = experiment.place, experiment.out
+    kind_of = split(place.names, experiment.descriptors, seed)
+    photos = place.names
+    if row.method == "own quarter":
+        photos = [name for name in photos if kind_of[name] == row.descriptor]
+    if row.descriptor == "all":
+        files = write_split(place.stores, kind_of, out / "splits" / str(seed))
+        mode: Literal["embed", "progressive"] = "embed" if row.method == "embed" else "progressive"
+        matches = match(
+            tuple(files), out / "matches" / f"{mode}-{seed}.h5", pairs="exhaustive", mode=mode, model=experiment.model,
+            ratio=experiment.ratio,
+        )  # fmt: skip
+    else:  # of the matches of all photos, those of its own
+        files = [place.stores[row.descriptor]]
+        pairs = [f"{a}\t{b}" for a, b in itertools.combinations(place.names, 2)]
+        listed = write_lines(out / "matches" / "pairs.txt", pairs)
+        matches = match(
+            tuple(files), out / "matches" / f"{row.descriptor}.h5", pairs=str(listed), ratio=experiment.ratio
+        )
+    folder = model_folder(row, experiment, seed)
+    reconstruct(
+        tuple(files), folder, matches=matches, intrinsics=place.reference,
+        only=write_lines(out / "photos" / f"{folder.name}.txt", photos),
+        settings=MappingSettings(seed=seed, threads=experiment.threads),
+    )  # fmt: skip
+    return folder / "models" / "0"
+
+
+def _repeat(row: Row, experiment: Experiment, seed: int) -> dict[str, Any]:
+    """The figures of a repeat; of photos that give no model, the reason and zeros."""
+    place = experiment.place
+    try:
+        folder = make_model(row, experiment, seed)
+    except NotReconstructed as error:
+        console.warn(f"{row.method}, {row.descriptor}, seed {seed}: {error}")
+        nothing = {"registered_share": 0.0, "points": 0, "track_length": None, "reprojection_error_px": None}
+        return {"seed": seed, **nothing, "aligned": False, "reason": str(error)}
+    result = measure(folder, read_model(folder), place.poses, place.names, place.scale, seed)
+    return {"seed": seed, **{k: v for k, v in result.to_dict().items() if k != "per_photo"}}
+
+
+# --- Report ------------------------------------------------------------------------------------------------
+
+
+def _spread(
+    row: dict[str, Any], *keys: str, digits: int = 1, factor: float = 1, without: float | None = None
+) -> Spread:
+    """A figure over the repeats; `without` stands for it where a model is not aligned."""
+    values = []
+    for repeat in row["repeats"]:
+        value: Any = repeat
+        for key in keys:
+            value = value.get(key, without) if isinstance(value, dict) else value
+        values.append(float("nan") if value is None else factor * value)
+    return Spread(tuple(values), digits)
+
+
+def _name(entry: dict[str, Any]) -> str:
+    return entry["method"] if entry["descriptor"] == "all" else f"{entry['method']}: {entry['descriptor']}"
+
+
+def _near(scale: Scale) -> list[tuple[str, tuple[str, str]]]:
+    """Heading and place in the figures of each share of near photos."""
+    limits = MAPPING[scale]
+    positions = [(f"% {p:g} {UNITS[scale]}", ("within_position", f"{p:g} {UNITS[scale]}")) for p, _ in limits]
+    return positions + [(f"% {label(p, r, scale)}", ("within_pose", label(p, r, scale))) for p, r in limits]
+
+
+def _table(results: list[dict[str, Any]], scale: Scale) -> tuple[list[str], list[list[Any]]]:
+    near = _near(scale)
+    columns = ["method", "descriptor", *(heading for heading, _ in near), "% registered", "3D points", "track length"]
+    columns += ["reprojection error [px]", "not alignable"]
+    rows = [
+        [
+            entry["method"],
+            entry["descriptor"],
+            # What has no place in the reference's frame is near to nothing in it.
+            *(_spread(entry, *keys, factor=100, without=0.0) for _, keys in near),
+            _spread(entry, "registered_share", factor=100),
+            _spread(entry, "points", digits=0),
+            _spread(entry, "track_length", digits=2),
+            _spread(entry, "reprojection_error_px", digits=3),
+            sum(not repeat["aligned"] for repeat in entry["repeats"]),
+        ]
+        for entry in results
+    ]
+    return columns, rows
+
+
+def _print(title: str, results: list[dict[str, Any]], scale: Scale) -> None:
+    """Means alone, so that the table fits a screen."""
+    near = _near(scale)[: len(MAPPING[scale])]
+    rows = [
+        (
+            _name(entry),
+            " / ".join(f"{_spread(entry, *keys, factor=100, without=0.0).mean:.0f}" for _, keys in near),
+            f"{_spread(entry, 'registered_share', factor=100).mean:.0f}",
+            f"{_spread(entry, 'points').mean:,.0f}",
+            *(
+                "-" if np.isnan(mean) else f"{mean:.2f}"
+                for mean in (_spread(entry, key).mean for key in ("track_length", "reprojection_error_px"))
+            ),
+        )
+        for entry in results
+    ]
+    heading = " / ".join(name for name, _ in near)
+    console.table(f"Mapping, {title}", ("", heading, "% reg.", "points", "track", "px"), rows)
+
+
+def _report(experiment: Experiment, results: list[dict[str, Any]], settings: dict[str, Any]) -> Path:
+    place = experiment.place
+    columns, rows = _table(results, place.scale)
+    text = (
+        f"{settings['photos']} photos, {settings['seeds']} repeats (mean \u00b1 standard deviation): share of the "
+        "photos near their true position, and near position and rotation, after robust alignment; of those "
+        "registered at all; points of the largest model, their mean track length and reprojection error; repeats "
+        "that cannot be aligned, in which no photo is near."
+    )
+    points = [_spread(entry, "points") for entry in results]
+    bars = both(
+        map_drawing.spread_bars, [_name(e) for e in results], [s.mean for s in points], [s.deviation for s in points],
+        "3D points", title="3D points", caption="with their standard deviation over the repeats",
+    )  # fmt: skip
+    pictures: list[Picture] = []
+    for method in ("embed", "progressive"):
+        folder = model_folder(Row(method), experiment, 0) / "models" / "0"  # type: ignore[arg-type]
+        if folder.exists():
+            model = read_model(folder)
+            kinds = split(place.names, experiment.descriptors, 0)
+            shared = covisibility(model, kinds, experiment.descriptors)
+            seen = both(map_drawing.covisibility_picture, shared, title=f"Co-visibility, {method}", caption="repeat 0")
+            sides = two_sides(measure(folder, model, place.poses, place.names, place.scale), model, place.poses)
+            pictures += [seen, dataclasses.replace(sides, caption=f"{method}, repeat 0")]
+    title = f"Mapping by devices of different descriptors: {place.folder.name}"
+    table = Table("Table 2", text, columns, rows, 2, [bars, *pictures])
+    return write_map_report(experiment.out / "report.html", title, [table], settings=settings)
+
+
+if __name__ == "__main__":
+    tyro.cli(collaborative)
