@@ -4,8 +4,9 @@
 
 Photos -> keypoints, patches, three descriptors -> records -> a small translator -> one model file -> matching
 on photos that were not trained on: warped views with known homographies, and the stereo pair 'motorcycle'
-with its measured disparity. Prints one table and writes `report.html` and `matches.png`. Nothing is
-downloaded: `brief`, `sift` and `opencv-sift` need no weights. Finished steps are skipped.
+with its measured disparity, whose right photo is then localised in a map of the left one. Prints tables and
+writes `report.html`, `localization.html` and `matches.png`. Nothing is downloaded: `brief`, `sift` and
+`opencv-sift` need no weights. Finished steps are skipped.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ import skimage.data
 import tyro
 
 from configs import tiny
+from pipelines import motorcycle
 from pipelines.views import ViewSettings, random_view, write_png, write_scene
 from xdesc_jax import console
 from xdesc_jax.data.records import records
 from xdesc_jax.evaluate.command import given_stores
 from xdesc_jax.evaluate.drawing import matches_grid
 from xdesc_jax.evaluate.homography import Comparison, Result, evaluate, matches_of
+from xdesc_jax.evaluate.map_report import Table, write_map_report
 from xdesc_jax.evaluate.report import (
     Section,
     figures,
@@ -65,6 +68,11 @@ TEXT = (
 WARPED_TEXT = (
     "Four photos that were not trained on, each matched to five views of it under random homographies, in "
     "other light, blurred and noisy."
+)
+LOCALIZATION_TEXT = (
+    "The left photo of the stereo pair is the map: its keypoints get 3D points from the measured disparity. The right "
+    "one is localised with each descriptor (\u2190: another than the map's), and its position compared with the rig's "
+    "baseline of 193 mm."
 )
 STEREO_TEXT = (
     "The two photos of the Middlebury pair 'Motorcycle' (2014), not trained on. Truth is the measured "
@@ -129,12 +137,19 @@ def main(out: Path = Path("demo")) -> None:
         sections.append(Section(test.title, test.text, results[part], names, pictures))
     write_grid(out / "matches.png", held_out(photos)["stereo"], stores["stereo"], translator)
     write_json(out / "results.json", {part: [r.to_dict() for r in found] for part, found in results.items()})
+    localised = motorcycle.localise(stores["stereo"], skimage.data.stereo_motorcycle()[2], translator)
+    write_json(out / "localization.json", [dataclasses.asdict(found) for found in localised])
     card, title = model_card(translator), "Translating descriptors: the demo"
     report = write_report(
         out / "report.html", title, sections, text=TEXT, settings=dataclasses.asdict(settings), model=card
     )
+    rows = motorcycle.table_rows(localised)
+    localization = Table("Right photo in a map of the left one", LOCALIZATION_TEXT, motorcycle.COLUMNS, rows, 2)
+    title = "Localisation across descriptors: the demo"
+    poses = write_map_report(out / "localization.html", title, [localization], settings=dataclasses.asdict(settings))
     print_table(results["warped"], results["stereo"])
-    console.out.print(f"{TEXT}\nreport: {report} ({time.monotonic() - start:.0f} s)", markup=False)
+    console.table("Right photo of the stereo pair, localised in a map of the left one", motorcycle.COLUMNS, rows)
+    console.out.print(f"{TEXT}\nreports: {report}, {poses} ({time.monotonic() - start:.0f} s)", markup=False)
 
 
 def write_photos(folder: Path, settings: DemoSettings) -> Path:

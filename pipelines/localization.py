@@ -279,9 +279,8 @@ def _print(title: str, results: list[dict[str, Any]], scale: Scale) -> None:
             for entry in results
             if entry["scenario"] == scenario
         ]
-        console.table(
-            f"{title}, {scenario}", ("map, query", f"% within {' / '.join(limits)}", UNITS[scale], "inliers"), rows
-        )
+        heading = f"{title}, {scenario}: % within {' / '.join(limits)}; median position error; median inliers"
+        console.table(heading, ("map, query", "%", f"error [{UNITS[scale]}]", "inliers"), rows)
 
 
 def _report(out: Path, place: MapScene, results: list[dict[str, Any]], settings: dict[str, Any]) -> Path:
@@ -310,8 +309,8 @@ def _report(out: Path, place: MapScene, results: list[dict[str, Any]], settings:
     )  # fmt: skip
     text = (
         f"{settings['queries']} queries, {settings['map photos']} photos in the map, {settings['seeds']} repeats (mean "
-        "\u00b1 standard deviation). \u2192: the map is translated, \u2190: the queries are. Shares of queries within three "
-        "thresholds, median errors of position and rotation, median inliers and their share of the matches."
+        "\u00b1 standard deviation). \u2192: the map is translated, \u2190: the queries are. Shares of queries within "
+        "three thresholds, median errors of position and rotation, median inliers and their share of the matches."
     )
     table = Table("Table 1", text, columns, rows, 2, [bars, *curves, picture])
     return write_map_report(

@@ -1,0 +1,121 @@
+"""The experiments on maps, on a synthetic corner of a room; the parts that they share."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+cv2 = pytest.importorskip("cv2", reason="needs the features extra")
+
+import corner  # noqa: E402
+
+from pipelines import motorcycle  # noqa: E402
+from pipelines.collaborative import collaborative  # noqa: E402
+from pipelines.collaborative import table_rows as mapping_rows  # noqa: E402
+from pipelines.localization import Row, localization  # noqa: E402
+from pipelines.localization import table_rows as localization_rows  # noqa: E402
+from pipelines.map_scene import split, write_split  # noqa: E402
+from tests.feature_files import write_store  # noqa: E402
+from xdesc_jax.colmap.localizer import Localizer  # noqa: E402
+from xdesc_jax.colmap.pycolmap_api import pycolmap  # noqa: E402
+from xdesc_jax.store import FeatureStore  # noqa: E402
+
+FOUR = ("brief", "sift", "hardnet-xdesc", "sosnet-xdesc")
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory):
+    """Six photos with their true model."""
+    folder = tmp_path_factory.mktemp("scene")
+    names = corner.save_photos(folder / "images")
+    model = pycolmap.Reconstruction()
+    k = corner.K
+    params = [k[0, 0], k[1, 1], k[0, 2] + 0.5, k[1, 2] + 0.5]
+    camera = pycolmap.Camera(camera_id=1, model="PINHOLE", width=corner.WIDTH, height=corner.HEIGHT, params=params)
+    model.add_camera_with_trivial_rig(camera)
+    for view, name in enumerate(names):
+        rotation, translation = corner.camera(view)
+        image = pycolmap.Image(name=name, camera_id=1, image_id=view + 1)
+        model.add_image_with_trivial_frame(image, pycolmap.Rigid3d(pycolmap.Rotation3d(rotation), translation))
+    (folder / "reference").mkdir()
+    model.write_text(folder / "reference")
+    return folder
+
+
+SMALL = {"descriptors": ("brief", "sift"), "model": "opencv", "keypoints": "opencv", "max_keypoints": 300, "seeds": 2}
+
+
+def test_table_1_has_the_rows_of_the_paper():
+    rows = localization_rows(FOUR)
+    counts = {s: sum(r.scenario == s for r in rows) for s in dict.fromkeys(r.scenario for r in rows)}
+    assert counts == {"standard": 4, "continuous deployment": 12, "cross-device": 12, "collaborative": 4}
+    assert Row("continuous deployment", "a", "b").mode == ("directional", "b")
+    assert Row("cross-device", "a", "b").mode == ("directional", "a")
+
+
+def test_table_2_has_the_rows_of_the_paper():
+    assert [(r.method, r.descriptor) for r in mapping_rows(FOUR)] == [
+        *(("standard", d) for d in FOUR), *(("own quarter", d) for d in FOUR), ("embed", "all"), ("progressive", "all"),
+    ]  # fmt: skip
+
+
+def test_all_rows_of_table_1_localise_on_a_scene_and_are_kept(scene, tmp_path, monkeypatch):
+    rows = localization(scene, out=tmp_path, scale="relative", every=3, **SMALL)
+    assert len(rows) == 2 + 2 + 2 + 2
+    for row in rows:
+        for repeat in row["repeats"]:
+            assert repeat["within"]["0.5 u, 5 deg"] == 1, row
+            assert repeat["inliers"] >= 12 and repeat["median_position"] < 0.1
+    value = json.loads((tmp_path / "results.json").read_text())
+    assert value["settings"]["queries"] == 2 and len(value["rows"]) == 8
+    assert "Table 1" in (tmp_path / "report.html").read_text()
+    monkeypatch.setattr(Localizer, "open", None)  # nothing is localised again
+    assert localization(scene, out=tmp_path, scale="relative", every=3, **SMALL) == rows
+
+
+def test_all_rows_of_table_2_map_a_scene(scene, tmp_path):
+    rows = collaborative(scene, out=tmp_path, scale="relative", **SMALL)
+    found = {(row["method"], row["descriptor"]): row["repeats"] for row in rows}
+    assert len(found) == 6 and all(len(repeats) == 2 for repeats in found.values())
+    for key in (("standard", "sift"), ("embed", "all")):
+        for repeat in found[key]:
+            assert repeat["aligned"] and repeat["registered_share"] >= 5 / 6, (key, repeat)
+            assert repeat["within_position"]["0.5 u"] >= 5 / 6
+    assert all(repeat["registered_share"] <= 0.5 for repeat in found["own quarter", "sift"])
+    assert "Co-visibility" in (tmp_path / "report.html").read_text()
+
+
+def test_a_split_is_balanced_and_follows_the_seed():
+    names = [f"{i}.jpg" for i in range(11)]
+    a, b = split(names, FOUR, 0), split(names, FOUR, 1)
+    assert a == split(names, FOUR, 0) != b and set(a) == set(names)
+    assert sorted(sum(kind == d for kind in a.values()) for d in FOUR) == [2, 3, 3, 3]
+
+
+def test_split_files_hold_each_photo_once_with_its_rows(tmp_path):
+    names = ["a.jpg", "b.jpg", "c.jpg"]
+    stores = {d: write_store(tmp_path, d, names) for d in ("sift", "hardnet")}
+    files = write_split(stores, {"a.jpg": "sift", "b.jpg": "hardnet", "c.jpg": "sift"}, tmp_path / "split")
+    with FeatureStore(files[0]) as found, FeatureStore(stores["sift"]) as whole:
+        assert found.names == ["a.jpg", "c.jpg"] and found.spec.name == "sift"
+        np.testing.assert_array_equal(found.read("c.jpg").descriptors, whole.read("c.jpg").descriptors)
+    with FeatureStore(files[1]) as found:
+        assert found.names == ["b.jpg"] and found.spec.name == "hardnet"
+
+
+def test_disparity_becomes_points_that_the_right_photo_sees_at_it():
+    rng = np.random.default_rng(0)
+    disparity = np.full((500, 741), np.nan)
+    keypoints = np.stack([rng.integers(100, 700, 40), rng.integers(0, 500, 40)], axis=1).astype(np.float32)
+    shift = rng.uniform(5, 60, 40)
+    disparity[keypoints[:, 1].astype(int), keypoints[:, 0].astype(int)] = shift
+    disparity[int(keypoints[3, 1]), int(keypoints[3, 0])] = np.inf
+    model = motorcycle.map_of_left(keypoints, disparity)
+    assert 3 not in model.keypoint and len(model.points) == 39
+    pose, right = motorcycle.true_pose(), motorcycle.camera(motorcycle.OFFSET_PX, (741, 500))
+    seen = model.points @ pose.rotation.T + pose.translation
+    xy = seen[:, :2] / seen[:, 2:] * right.params[:2] + right.params[2:] - 0.5
+    expected = keypoints[model.keypoint] - np.stack([shift[model.keypoint], np.zeros(39)], axis=1)
+    np.testing.assert_allclose(xy, expected, atol=1e-3)
