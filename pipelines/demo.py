@@ -5,8 +5,8 @@
 Photos -> keypoints, patches, three descriptors -> records -> a small translator -> one model file -> matching
 on photos that were not trained on: warped views with known homographies, and the stereo pair 'motorcycle'
 with its measured disparity, whose right photo is then localised in a map of the left one. Prints tables and
-writes `report.html`, `localization.html` and `matches.png`. Nothing is downloaded: `brief`, `sift` and
-`opencv-sift` need no weights. Finished steps are skipped.
+writes `report.html`, `localization.html`, `matches.png`, and `corner/`, a rendered scene to try the stages for
+maps on. Nothing is downloaded: `brief`, `sift` and `opencv-sift` need no weights. Finished steps are skipped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import skimage.data
 import tyro
 
 from configs import tiny
-from pipelines import motorcycle
+from pipelines import corner, motorcycle
 from pipelines.views import ViewSettings, random_view, write_png, write_scene
 from xdesc_jax import console
 from xdesc_jax.data.records import records
@@ -123,6 +123,7 @@ def main(out: Path = Path("demo")) -> None:
     start = time.monotonic()
     settings = DemoSettings()
     photos = write_photos(out / "photos", settings)
+    corner.save_scene(out / "corner")
     stores = {part: features(photos / part, out / "features" / part, settings) for part in PARTS}
     info = records(out / "records", paired=tuple(stores["train"].values()))
     run = train(tiny.get_config(), info.path, out / "run")

@@ -9,9 +9,7 @@ import pytest
 
 cv2 = pytest.importorskip("cv2", reason="needs the features extra")
 
-import corner  # noqa: E402
-
-from pipelines import motorcycle  # noqa: E402
+from pipelines import corner, motorcycle  # noqa: E402
 from pipelines.collaborative import collaborative  # noqa: E402
 from pipelines.collaborative import table_rows as mapping_rows  # noqa: E402
 from pipelines.localization import Row, localization  # noqa: E402
@@ -19,7 +17,6 @@ from pipelines.localization import table_rows as localization_rows  # noqa: E402
 from pipelines.map_scene import split, write_split  # noqa: E402
 from tests.feature_files import write_store  # noqa: E402
 from xdesc_jax.colmap.localizer import Localizer  # noqa: E402
-from xdesc_jax.colmap.pycolmap_api import pycolmap  # noqa: E402
 from xdesc_jax.store import FeatureStore  # noqa: E402
 
 FOUR = ("brief", "sift", "hardnet-xdesc", "sosnet-xdesc")
@@ -28,20 +25,7 @@ FOUR = ("brief", "sift", "hardnet-xdesc", "sosnet-xdesc")
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory):
     """Six photos with their true model."""
-    folder = tmp_path_factory.mktemp("scene")
-    names = corner.save_photos(folder / "images")
-    model = pycolmap.Reconstruction()
-    k = corner.K
-    params = [k[0, 0], k[1, 1], k[0, 2] + 0.5, k[1, 2] + 0.5]
-    camera = pycolmap.Camera(camera_id=1, model="PINHOLE", width=corner.WIDTH, height=corner.HEIGHT, params=params)
-    model.add_camera_with_trivial_rig(camera)
-    for view, name in enumerate(names):
-        rotation, translation = corner.camera(view)
-        image = pycolmap.Image(name=name, camera_id=1, image_id=view + 1)
-        model.add_image_with_trivial_frame(image, pycolmap.Rigid3d(pycolmap.Rotation3d(rotation), translation))
-    (folder / "reference").mkdir()
-    model.write_text(folder / "reference")
-    return folder
+    return corner.save_scene(tmp_path_factory.mktemp("scene") / "corner")
 
 
 SMALL = {"descriptors": ("brief", "sift"), "model": "opencv", "keypoints": "opencv", "max_keypoints": 300, "seeds": 2}

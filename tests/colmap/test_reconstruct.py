@@ -5,8 +5,8 @@ import dataclasses
 import cv2
 import numpy as np
 import pytest
-from corner import FOCAL, POSITIONS, camera
 
+from pipelines.corner import FOCAL, POSITIONS, camera
 from xdesc_jax.colmap import pycolmap_photos as colmap
 from xdesc_jax.colmap.database import DatabaseReader
 from xdesc_jax.colmap.pycolmap_api import read_model

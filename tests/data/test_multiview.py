@@ -7,8 +7,8 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from corner import camera, save_photos
 
+from pipelines.corner import camera, save_photos
 from xdesc_jax.colmap.reconstruct import NotReconstructed, ReconstructSettings
 from xdesc_jax.data import multiview
 from xdesc_jax.data.columns import open_column

@@ -1,4 +1,7 @@
-"""Photos of the corner of a room with textured walls, of known cameras and surfaces, for tests."""
+"""Photos of the corner of a room with textured walls, of known cameras and surfaces: a scene to try things on.
+
+In: nothing. Out: a scene (see `map_scene`): rendered photos, and the true model of their cameras.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,10 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+
+from xdesc_jax.colmap.pycolmap_api import pycolmap
+from xdesc_jax.features.keypoints import COLMAP_CENTER
+from xdesc_jax.files import atomic
 
 WIDTH, HEIGHT, FOCAL = 320, 240, 300.0
 WALL_PX, PX_PER_UNIT = 480, 96.0
@@ -63,3 +70,23 @@ def save_photos(folder: Path, seed: int = 0) -> list[str]:
     for view, name in enumerate(names):
         cv2.imwrite(str(folder / name), photo(view, seed))
     return names
+
+
+def save_scene(folder: Path, seed: int = 0) -> Path:
+    """Writes `images/` and `reference/`, the true model without points, where they are not there yet."""
+    if folder.exists():
+        return folder
+    with atomic(folder) as temporary:
+        names = save_photos(temporary / "images", seed)
+        model = pycolmap.Reconstruction()
+        params = [FOCAL, FOCAL, *(K[:2, 2] + COLMAP_CENTER).tolist()]
+        pinhole = pycolmap.Camera(camera_id=1, model="PINHOLE", width=WIDTH, height=HEIGHT, params=params)
+        model.add_camera_with_trivial_rig(pinhole)
+        for view, name in enumerate(names):
+            rotation, translation = camera(view)
+            image = pycolmap.Image(name=name, camera_id=1, image_id=view + 1)
+            pose = pycolmap.Rigid3d(pycolmap.Rotation3d(rotation), translation)
+            model.add_image_with_trivial_frame(image, pose)
+        (temporary / "reference").mkdir()
+        model.write_text(temporary / "reference")
+    return folder
