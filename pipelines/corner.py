@@ -73,7 +73,11 @@ def save_photos(folder: Path, seed: int = 0) -> list[str]:
 
 
 def save_scene(folder: Path, seed: int = 0) -> Path:
-    """Writes `images/` and `reference/`, the true model without points, where they are not there yet."""
+    """Writes a scene where there is none yet; gives its folder.
+
+    Besides `images/` and `reference/`, the true model without points: `queries.txt`, the list of every third photo
+    with its intrinsics, and `map.txt`, the names of the others.
+    """
     if folder.exists():
         return folder
     with atomic(folder) as temporary:
@@ -87,6 +91,10 @@ def save_scene(folder: Path, seed: int = 0) -> Path:
             image = pycolmap.Image(name=name, camera_id=1, image_id=view + 1)
             pose = pycolmap.Rigid3d(pycolmap.Rotation3d(rotation), translation)
             model.add_image_with_trivial_frame(image, pose)
+        queries = names[2::3]
+        intrinsics = " ".join(map(str, ["PINHOLE", WIDTH, HEIGHT, *params]))
+        (temporary / "queries.txt").write_text("".join(f"{name} {intrinsics}\n" for name in queries))
+        (temporary / "map.txt").write_text("".join(f"{name}\n" for name in names if name not in queries))
         (temporary / "reference").mkdir()
         model.write_text(temporary / "reference")
     return folder

@@ -22,7 +22,7 @@ import numpy as np
 
 from xdesc_jax.descriptors import DescriptorSpec, from_stored
 from xdesc_jax.feature_set import FeatureSet, Held
-from xdesc_jax.infer import EMBEDDING, Stream, Translator
+from xdesc_jax.infer import EMBEDDING, Stream, Translator, ZeroRowsWarning
 from xdesc_jax.ratios import DEFAULT, key
 
 Mode = Literal["native", "embed", "progressive", "directional"]
@@ -185,8 +185,9 @@ class Rows:
         return rows
 
     def findings(self) -> list[str]:
-        """What the rows translated so far give reason to warn of."""
-        return [text for stream in self._streams.values() for _, text in stream.findings()]
+        """What the rows translated so far give reason to warn of; zero rows are `skipped`, and no reason."""
+        found = (f for stream in self._streams.values() for f in stream.findings())
+        return list(dict.fromkeys(text for category, text in found if category is not ZeroRowsWarning))
 
     def _read(self, name: str, target: DescriptorSpec) -> np.ndarray:
         held = self.features.held(name)

@@ -227,7 +227,8 @@ def _summarise(
     found = [finding for stream in streams for finding in stream.findings()]
     warnings = notes + [text for category, text in found if category is not ZeroRowsWarning]
     if zero:
-        warnings.insert(0, f"{zero} of {rows} rows are zero though valid; they stay zero")
+        marked = " though valid" if "invalid_rows" in counts else ""  # databases mark no row as not valid
+        warnings.insert(0, f"{zero} of {rows} rows are zero{marked}; they stay zero")
     for text in warnings:
         console.warn(text)
     summary = {"config": config, "config_hash": config_hash(config), **figures, "warnings": warnings}

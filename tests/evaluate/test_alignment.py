@@ -5,7 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from tests.evaluate.test_poses import turned
+from tests.evaluate.pose_models import write_model
+from tests.evaluate.test_poses import at, turned
 from xdesc_jax.colmap.model import Pose
 from xdesc_jax.colmap.pycolmap_api import pycolmap, read_model
 from xdesc_jax.evaluate.alignment import NotAlignable, Similarity, align, check
@@ -42,6 +43,16 @@ def test_a_camera_sees_the_same_after_the_move(place):
     moved = MOVED.pose(pose)
     again = moved.rotation @ MOVED.points(x).T + moved.translation[:, None]
     np.testing.assert_allclose(again, 2.5 * seen, atol=1e-9)
+
+
+@pytest.mark.parametrize("height", [0.0, 1.0])
+def test_cameras_on_a_plane_are_aligned_wherever_it_lies(tmp_path, height):
+    """COLMAP's own alignment fails for a plane through the origin."""
+    rng = np.random.default_rng(0)
+    flat = {str(i): at(rng.normal(size=3) * [3, 3, 0] + [0, 0, height]) for i in range(5)}
+    folder = write_model(tmp_path / "model", flat)
+    found = align(folder, read_model(folder), {name: MOVED.pose(pose) for name, pose in flat.items()}, 0.1)
+    np.testing.assert_allclose(found.points(np.eye(3)), MOVED.points(np.eye(3)), atol=1e-6)
 
 
 def test_reference_of_other_photos_is_not_alignable(place):

@@ -4,9 +4,10 @@ import json
 
 import pytest
 
+from tests.evaluate.pose_models import write_model
+from tests.evaluate.test_alignment import MOVED
 from tests.evaluate.test_poses import FOUND, REFERENCE
 from xdesc_jax.cli import main
-from xdesc_jax.colmap.pycolmap_api import pycolmap
 from xdesc_jax.colmap.queries import write_poses
 from xdesc_jax.evaluate.localization import read_localized
 
@@ -14,19 +15,7 @@ from xdesc_jax.evaluate.localization import read_localized
 @pytest.fixture
 def reference(tmp_path):
     """A COLMAP model of the four true poses."""
-    model = pycolmap.Reconstruction()
-    model.add_camera_with_trivial_rig(
-        pycolmap.Camera(camera_id=1, model="SIMPLE_PINHOLE", width=8, height=6, params=[9, 4, 3])
-    )
-    for i, (name, pose) in enumerate(REFERENCE.items(), start=1):
-        image = pycolmap.Image(name=name, camera_id=1, image_id=i)
-        model.add_image_with_trivial_frame(
-            image, pycolmap.Rigid3d(pycolmap.Rotation3d(pose.rotation), pose.translation)
-        )
-    folder = tmp_path / "true"
-    folder.mkdir()
-    model.write_text(folder)
-    return folder
+    return write_model(tmp_path / "true", REFERENCE)
 
 
 def entry(name):
@@ -92,3 +81,17 @@ def test_json_of_something_else_is_refused(tmp_path):
     path.write_text('{"queries": {"q": {"status": "localized", "inliers": 3}}}')
     with pytest.raises(ValueError, match=r"a\.json: query 'q' is .*qvec"):
         read_localized(path)
+
+
+def test_queries_move_with_the_map_that_they_were_localised_in(reference, tmp_path, capsys):
+    """The map's own frame is the reference's, turned, scaled and shifted."""
+    moved = {name: MOVED.pose(pose) for name, pose in REFERENCE.items()}
+    write_poses(tmp_path / "poses.txt", {name: MOVED.pose(pose) for name, pose in FOUND.items()})
+    words = ["evaluate", "localization", tmp_path / "poses.txt", "--reference", reference, "--out", tmp_path / "out"]
+    assert main([*map(str, words), "--map", str(write_model(tmp_path / "map", moved))]) == 0
+    value = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert value["median_position"] == pytest.approx(0.2, abs=1e-6)
+    assert value["within"]["0.5 m, 5 deg"] == pytest.approx(2 / 3)
+    two = write_model(tmp_path / "two", dict(list(moved.items())[:2]))
+    assert main([*map(str, words), "--map", str(two)]) == 2
+    assert "two: cannot be aligned" in capsys.readouterr().err

@@ -131,10 +131,9 @@ def localize(
         routes = _routes(router, translator, _held(asked, cameras), _held(known, sparse.names), space)
         candidates = _candidates(pairs, list(cameras), sparse, known)
         shown = {"map photos": len(sparse.names), "3D points": len(sparse.points), "query photos": len(cameras)}
-        paths = {"reconstruction": reconstruction, "features": features, "query features": query_features or features}
-        console.settings(
-            f"xdesc localize -> {out}", {**settings, **paths, "model": model, **shown, "compared": "; ".join(routes)}
-        )
+        paths = {"features": ", ".join(map(str, known.paths)), "query_features": ", ".join(map(str, asked.paths))}
+        paths |= {"reconstruction": str(reconstruction), "queries": str(queries), "model": str(model)}
+        console.settings(f"xdesc localize -> {out}", {**settings, **paths, **shown, "compared": "; ".join(routes)})
         built = LocalizationMap.build(
             sparse, known, router, translator, retrieval=retrieval is not None, allow_missing=allow_missing, seed=seed,
             where=str(reconstruction), track=lambda names: console.track(names, "map", "photo"),

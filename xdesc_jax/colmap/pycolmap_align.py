@@ -33,9 +33,22 @@ def align(
     options = pycolmap.RANSACOptions()
     options.max_error = max_error
     options.random_seed = seed
-    found = pycolmap.align_reconstruction_to_locations(
-        pycolmap.Reconstruction(model), list(positions), np.array(list(positions.values())), LEAST, options
-    )
+    reconstruction, targets = pycolmap.Reconstruction(model), np.array(list(positions.values()))
+    centers = [reconstruction.find_image_with_name(name).projection_center() for name in positions]
+    before, after = _off_plane(np.array(centers)), _off_plane(targets)
+    reconstruction.transform(pycolmap.Sim3d(1.0, pycolmap.Rotation3d(), before))
+    found = pycolmap.align_reconstruction_to_locations(reconstruction, list(positions), targets + after, LEAST, options)
     if found is None:
         return None
-    return float(found.scale), np.asarray(found.rotation.matrix()), np.asarray(found.translation)
+    scale, rotation = float(found.scale), np.asarray(found.rotation.matrix())
+    return scale, rotation, scale * rotation @ before + np.asarray(found.translation) - after
+
+
+def _off_plane(x: np.ndarray) -> np.ndarray:
+    """A shift [3] after which points [N, 3] do not lie on a plane through the origin.
+
+    COLMAP 4.2 takes such points for degenerate, though a plane is enough, as all cameras at one height are.
+    """
+    centered = x - x.mean(axis=0)
+    _, values, axes = np.linalg.svd(centered, full_matrices=True)
+    return values[0] * axes[2] - x.mean(axis=0)

@@ -17,7 +17,8 @@ import numpy as np
 from xdesc_jax import console
 from xdesc_jax.colmap.model import Pose
 from xdesc_jax.colmap.queries import read_poses, read_queries
-from xdesc_jax.evaluate.poses import LOCALIZATION, UNITS, PoseErrors, Scale, label, pose_errors
+from xdesc_jax.evaluate.alignment import NotAlignable, align
+from xdesc_jax.evaluate.poses import LOCALIZATION, MAPPING, UNITS, PoseErrors, Scale, label, pose_errors, spacing
 from xdesc_jax.files import read_json, write_json
 
 RESULTS, REPORT = "results.json", "report.html"
@@ -76,6 +77,8 @@ def localization(
     out: Path,
     scale: Scale = "metric",
     queries: Path | None = None,
+    map: Path | None = None,
+    seed: int = 0,
 ) -> PoseErrors:
     """Measures localised queries against true poses.
 
@@ -87,13 +90,16 @@ def localization(
             distance from a reference camera to its nearest.
         queries: list of all queries (name first in each line), so that those a text of poses leaves out
             count as not localised.
+        map: folder of the COLMAP model that the queries were localised in, where it is not in the reference's
+            frame: it is aligned by its photos, robustly, and the queries with it.
+        seed: of the alignment.
 
     Returns:
         The errors, which are also in OUT/results.json and OUT/report.html.
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: files that cannot be read, or queries that the reference lacks.
+        ValueError: files that cannot be read, queries that the reference lacks, or a map that cannot be aligned.
     """
     from xdesc_jax.colmap.pycolmap_api import read_model
     from xdesc_jax.evaluate.map_report import write_localization_report
@@ -110,7 +116,16 @@ def localization(
     asked = list(dict.fromkeys([*(read_queries(queries) if queries is not None else ()), *found.asked]))
     if not asked:
         raise ValueError(f"{results}: names no query")
-    errors = pose_errors(found.poses, read_model(reference).poses, asked, scale)
+    true = read_model(reference).poses
+    poses = found.poses
+    if map is not None:
+        unit = 1.0 if scale == "metric" else spacing(list(true.values()))
+        try:
+            moved = align(Path(map), read_model(Path(map)), true, MAPPING[scale][-1][0] * unit, seed)
+        except NotAlignable as error:
+            raise ValueError(f"{map}: cannot be aligned to {reference}: {error}") from error
+        poses = {name: moved.pose(pose) for name, pose in poses.items()}
+    errors = pose_errors(poses, true, asked, scale)
     write_localization_report(out / REPORT, errors, found, settings)
     write_json(out / RESULTS, {"settings": settings, **to_dict(errors, found)})
     console.table("Localisation", ("", "value"), table_rows(errors))
