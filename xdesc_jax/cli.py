@@ -34,6 +34,9 @@ STAGES: dict[tuple[str, ...], tuple[str, str, str]] = {
     ("retrieve",): ("xdesc_jax.retrieval:retrieve", "", "feature files -> pairs of photos of the same place"),
     ("reconstruct",): ("xdesc_jax.colmap.reconstruct_command:reconstruct", "colmap", "features and matches -> models"),
     ("localize",): ("xdesc_jax.colmap.localize:localize", "colmap", "query features and a map -> poses"),
+    ("map", "update"): (
+        "xdesc_jax.colmap.update_command:update", "colmap,report", "new photos replace translated rows of a map",
+    ),
     ("weights", "install"): (
         "xdesc_jax.features.official:install", "features,torch", "published weights of hardnet, sosnet or tfeat",
     ),

@@ -38,6 +38,7 @@ class ImageFeatures:
         scales: [N] float32, sigma in px (COLMAP's scale, half of OpenCV's size), or None.
         oris: [N] float32, radians from x towards y, or None.
         affine: [N, 2, 2] float32 shape instead of scale and orientation, or None.
+        real: [N] bool, rows that were extracted, in a file of translated rows (`xdesc map update`), or None.
     """
 
     keypoints: np.ndarray
@@ -47,6 +48,7 @@ class ImageFeatures:
     scales: np.ndarray | None = None
     oris: np.ndarray | None = None
     affine: np.ndarray | None = None
+    real: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.keypoints)
@@ -179,6 +181,8 @@ class FeatureStore:
                 valid = np.asarray(group["valid"], bool)
             else:
                 valid = np.asarray(descriptors.any(axis=1))
+            if "real" in group:
+                optional["real"] = np.asarray(group["real"], bool)
         if descriptors.dtype == np.float16:
             descriptors = descriptors.astype(np.float32)
         features = ImageFeatures(keypoints, descriptors, valid, size, **optional)  # type: ignore[arg-type]
@@ -252,7 +256,7 @@ def check(features: ImageFeatures, spec: DescriptorSpec, where: str) -> None:
             f"{where}: descriptors have dtype {features.descriptors.dtype}, "
             f"but {spec.name!r} is stored as {spec.stored_dtype}"
         )
-    for field, shape in (("valid", (n,)), ("scales", (n,)), ("oris", (n,)), ("affine", (n, 2, 2))):
+    for field, shape in (("valid", (n,)), ("scales", (n,)), ("oris", (n,)), ("affine", (n, 2, 2)), ("real", (n,))):
         value = getattr(features, field)
         if value is not None and value.shape != shape:
             raise ValueError(f"{where}: {field} has shape {value.shape}, expected {shape}")
@@ -301,4 +305,6 @@ class StoreWriter:
             value = getattr(features, field)
             if value is not None:
                 group[field] = value.astype(np.float32)
+        if features.real is not None:
+            group["real"] = features.real
         group["keypoints"] = features.keypoints.astype(np.float32)

@@ -187,7 +187,7 @@ def _translate_store(
                 photo = store.read(name)
                 rows = np.where(photo.valid[:, None], photo.descriptors, 0)
                 translated = stream(rows, where=f"{features}: {name!r}")
-                writer.write(name, dataclasses.replace(photo, descriptors=translated))
+                writer.write(name, dataclasses.replace(photo, descriptors=translated, real=None))
                 invalid += int((~photo.valid).sum())
             summary.unlink(missing_ok=True)
         return {"photos": len(store), "invalid_rows": invalid}

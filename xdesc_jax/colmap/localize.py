@@ -99,11 +99,11 @@ def localize(
         FeatureSet(features, descriptor) as known,
         FeatureSet(query_features or features, query_descriptor or (None if query_features else descriptor)) as asked,
     ):
-        cameras = _cameras(queries, asked, assume_focal)
+        cameras = cameras_of(queries, asked, assume_focal)
         router = Router(mode, translator, target=target, ratio=ratio, ratios=known.ratios | asked.ratios)
         settings = {
             "stage": "localize",
-            "reconstruction": _model_hash(reconstruction),
+            "reconstruction": model_hash(reconstruction),
             "features": [content_hash(path) for path in known.paths],
             "queries": content_hash(queries),
             "query_features": [content_hash(path) for path in asked.paths],
@@ -155,7 +155,8 @@ def _held(features: FeatureSet, names: Iterable[str]) -> list[Held]:
     return list(dict.fromkeys(held for held in found if held is not None))
 
 
-def _model_hash(folder: Path) -> dict[str, str]:
+def model_hash(folder: Path) -> dict[str, str]:
+    """File -> content hash of a COLMAP model."""
     files = sorted(path for path in folder.glob("*") if path.suffix in (".bin", ".txt"))
     return {path.name: content_hash(path) for path in files}
 
@@ -182,7 +183,7 @@ def _routes(
     return texts
 
 
-def _cameras(queries: Path, asked: FeatureSet, assume_focal: bool) -> dict[str, Camera]:
+def cameras_of(queries: Path, asked: FeatureSet, assume_focal: bool) -> dict[str, Camera]:
     """The camera of each query: from the list, or guessed where that is allowed."""
     listed = read_queries(queries)
     asked.check_names(list(listed), f"query list {queries}")

@@ -190,3 +190,26 @@ def spread_bars(
         panel.set_xlabel(what)
         panel.grid(color=faint, linewidth=0.4, alpha=0.5, axis="x")
         return _png(figure)
+
+
+def growth(steps: Sequence[float], curves: Mapping[str, Sequence[float]], what: str, *, dark: bool = False) -> bytes:
+    """Figures against the number of new photos.
+
+    Args:
+        steps: numbers of photos.
+        curves: label -> a value each.
+        what: label of the vertical axis.
+        dark: for a dark page.
+    """
+    with _style(dark) as faint:
+        figure = Figure((7.5, 3.2), layout="constrained", facecolor="none")
+        panel = figure.subplots()
+        panel.patch.set_alpha(0)
+        for i, (name, values) in enumerate(curves.items()):
+            panel.plot(steps, values, label=name, color=PALETTE[i % len(PALETTE)], marker="o", markersize=3.5)
+        panel.set(xlabel="new photos", ylabel=what)
+        panel.set_ylim(bottom=0)
+        panel.grid(color=faint, linewidth=0.5, alpha=0.6)
+        if len(curves) > 1:
+            figure.legend(loc="outside right center", frameon=False)
+        return _png(figure)

@@ -1,0 +1,186 @@
+"""Bootstrapping a translated map: which rows are replaced, and by what."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from place import WIDTH, rewrite
+
+from xdesc_jax.cli import main
+from xdesc_jax.colmap.pycolmap_api import pycolmap, read_model
+from xdesc_jax.colmap.queries import read_queries
+from xdesc_jax.descriptors import DescriptorSpec, unit_rows
+from xdesc_jax.store import FeatureStore, StoreWriter
+
+SPEC = DescriptorSpec("own-b", WIDTH)
+
+
+@pytest.fixture
+def translated(place, tmp_path):
+    """The map's photos, translated from own-a with some noise; the queries are not among them."""
+    out = tmp_path / "translated.h5"
+    rng = np.random.default_rng(0)
+    with FeatureStore(place.features["own-b"]) as store, StoreWriter(out, SPEC, {"translated_from": "own-a"}) as writer:
+        for name in place.names:
+            photo = store.read(name)
+            noisy = unit_rows(photo.descriptors + 0.05 * rng.normal(size=photo.descriptors.shape))
+            writer.write(name, dataclasses.replace(photo, descriptors=noisy))
+    return out
+
+
+@pytest.fixture
+def new(place, tmp_path):
+    """List of both new photos."""
+    path = tmp_path / "new.txt"
+    path.write_text(place.query_list)
+    return path
+
+
+def run(place, out, features, queries, *words, model=None, new_features=None):
+    given = ["map", "update", model or place.model, out, "--features", features, "--queries", queries]
+    given += ["--new-features", new_features or place.features["own-b"], *words]
+    return main([str(word) for word in given])
+
+
+def photos(path):
+    with FeatureStore(path) as store:
+        return dict(store)
+
+
+def point_of(model, name):
+    """Row -> point of a photo."""
+    at = model.names.index(name)
+    return dict(zip(model.keypoint[model.view == at].tolist(), model.point[model.view == at].tolist(), strict=True))
+
+
+def test_rows_of_observed_points_become_those_of_the_new_photo_and_others_stay(place, translated, new, tmp_path):
+    out = tmp_path / "out"
+    one = tmp_path / "one.txt"
+    one.write_text(new.read_text().splitlines()[0] + "\n")
+    assert run(place, out, translated, one) == 0
+    before, after, native = photos(translated), photos(out / "features.h5"), photos(place.features["own-b"])
+    model, name = read_model(out / "model"), place.queries[0]
+    seen = {point: row for row, point in point_of(model, name).items()}
+    assert len(seen) > 100
+    for photo in place.names:
+        for row, point in point_of(model, photo).items():
+            assert after[photo].real[row] == (point in seen)
+            if point in seen:
+                expected = native[name].descriptors[seen[point]]
+                np.testing.assert_allclose(after[photo].descriptors[row], expected, atol=1e-6)
+            else:
+                np.testing.assert_array_equal(after[photo].descriptors[row], before[photo].descriptors[row])
+        unseen = np.setdiff1d(np.arange(len(before[photo])), list(point_of(model, photo)))
+        assert not after[photo].real[unseen].any()
+        np.testing.assert_array_equal(after[photo].descriptors[unseen], before[photo].descriptors[unseen])
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["registered"] == [name] and summary["failed"] == {}
+    assert summary["steps"][0]["real_rows"] == 0 and summary["steps"][1]["real_rows"] > 0.9
+    assert "Growth" in (out / "report.html").read_text()
+
+
+def test_new_photos_are_part_of_the_model_which_localises(place, translated, new, tmp_path):
+    out = tmp_path / "out"
+    assert run(place, out, translated, new) == 0
+    old, found = pycolmap.Reconstruction(place.model), pycolmap.Reconstruction(out / "model")
+    assert found.num_reg_images() == old.num_reg_images() + 2
+    assert found.compute_num_observations() > old.compute_num_observations() + 200
+    assert found.compute_mean_reprojection_error() < 0.01
+    model = read_model(out / "model")
+    for name in place.queries:
+        np.testing.assert_allclose(model.poses[name].center, place.poses[name].center, atol=1e-4)
+    words = ["localize", out / "model", tmp_path / "again", "--features", out / "features.h5", "--queries", new]
+    assert main([str(w) for w in [*words, "--query-features", place.features["own-b"], "--pairs", "exhaustive"]]) == 0
+
+
+def test_native_rows_are_never_touched(place, new, tmp_path):
+    native = rewrite(place.features["own-b"], tmp_path / "b.h5", lambda n, p: p if n in place.names else None)
+    assert run(place, tmp_path / "out", native, new) == 0
+    after = photos(tmp_path / "out" / "features.h5")
+    for name, photo in photos(native).items():
+        np.testing.assert_array_equal(after[name].descriptors, photo.descriptors)
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["steps"][0]["real_rows"] == 1
+
+
+def test_a_photo_that_is_not_registered_changes_nothing(place, translated, new, tmp_path, capsys):
+    rng = np.random.default_rng(1)
+    other = rewrite(
+        place.features["own-b"], tmp_path / "other.h5",
+        lambda n, p: dataclasses.replace(p, descriptors=unit_rows(rng.normal(size=p.descriptors.shape))),
+    )  # fmt: skip
+    assert run(place, tmp_path / "out", translated, new, new_features=other) == 0
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["registered"] == [] and set(summary["failed"]) == set(place.queries)
+    assert place.queries[0] in capsys.readouterr().err
+    after = photos(tmp_path / "out" / "features.h5")
+    for name, photo in photos(translated).items():
+        np.testing.assert_array_equal(after[name].descriptors, photo.descriptors)
+        assert not after[name].real.any()
+
+
+def test_an_update_goes_on_from_an_update(place, translated, new, tmp_path):
+    lines = new.read_text().splitlines(keepends=True)
+    for i, line in enumerate(lines):
+        (tmp_path / f"{i}.txt").write_text(line)
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert run(place, first, translated, tmp_path / "0.txt") == 0
+    assert run(place, second, first / "features.h5", tmp_path / "1.txt", model=first / "model") == 0
+    a, b = photos(first / "features.h5"), photos(second / "features.h5")
+    assert set(b) == set(a) | {place.queries[1]}
+    for name in place.names:
+        was = a[name].real
+        np.testing.assert_array_equal(b[name].descriptors[was], a[name].descriptors[was])  # real rows stay
+        assert b[name].real[was].all()
+    steps = [json.loads((out / "summary.json").read_text())["steps"] for out in (first, second)]
+    assert steps[1][0]["real_rows"] == pytest.approx(steps[0][-1]["real_rows"])
+
+
+def test_of_two_photos_the_one_that_looks_from_the_nearest_direction_gives_the_row(place, translated, new, tmp_path):
+    """Both come in one batch and see all points."""
+    assert run(place, tmp_path / "out", translated, new) == 0
+    after, native = photos(tmp_path / "out" / "features.h5"), photos(place.features["own-b"])
+    model = read_model(tmp_path / "out" / "model")
+    rows = {name: {p: r for r, p in point_of(model, name).items()} for name in place.queries}
+    photo, checked = place.names[0], 0
+    for row, point in point_of(model, photo).items():
+        if all(point in rows[name] for name in place.queries):
+            rays = {n: place.poses[n].center - model.points[point] for n in [photo, *place.queries]}
+            unit = {n: ray / np.linalg.norm(ray) for n, ray in rays.items()}
+            nearest = max(place.queries, key=lambda n: unit[n] @ unit[photo])
+            expected = native[nearest].descriptors[rows[nearest][point]]
+            np.testing.assert_allclose(after[photo].descriptors[row], expected, atol=1e-6)
+            checked += 1
+    assert checked > 100
+
+
+def test_accuracy_is_reported_after_every_batch(place, translated, new, tmp_path, capsys):
+    lines = new.read_text().splitlines(keepends=True)
+    (tmp_path / "a.txt").write_text(lines[0])
+    (tmp_path / "b.txt").write_text(lines[1])
+    scene = pycolmap.Reconstruction()
+    for i, (name, camera) in enumerate(read_queries(new).items(), start=1):
+        pinhole = pycolmap.Camera(
+            camera_id=i, model=camera.model, width=camera.width, height=camera.height, params=list(camera.params)
+        )
+        scene.add_camera_with_trivial_rig(pinhole)
+        pose = pycolmap.Rigid3d(pycolmap.Rotation3d(place.poses[name].rotation), place.poses[name].translation)
+        scene.add_image_with_trivial_frame(pycolmap.Image(name=name, camera_id=i, image_id=i), pose)
+    (tmp_path / "true").mkdir()
+    scene.write(tmp_path / "true")
+    words = ["--test-queries", tmp_path / "b.txt", "--test-features", place.features["own-b"]]
+    assert run(place, tmp_path / "out", translated, tmp_path / "a.txt", *words, "--reference", tmp_path / "true") == 0
+    steps = json.loads((tmp_path / "out" / "summary.json").read_text())["steps"]
+    assert [step["test"]["localized"] for step in steps] == [1, 1]
+    assert steps[1]["test"]["within"]["0.25 m, 2 deg"] == 1 and steps[1]["test"]["median_position"] < 1e-3
+    assert "localised" in capsys.readouterr().out
+
+
+def test_photos_of_another_descriptor_or_of_the_map_are_refused(place, translated, new, tmp_path, capsys):
+    assert run(place, tmp_path / "out", translated, new, new_features=place.features["own-a"]) == 2
+    error = capsys.readouterr().err
+    assert "several descriptors" in error and "own-a" in error and "own-b" in error
+    (tmp_path / "own.txt").write_text(new.read_text().replace(place.queries[0], place.names[0]))
+    assert run(place, tmp_path / "out", translated, tmp_path / "own.txt") == 2
+    assert f"1 new photos are in the map already, first ['{place.names[0]}']" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,75 @@
+"""New photos in a COLMAP model.
+
+In: a model's folder, and photos with cameras, poses and the points that their keypoints observe. Out: a model with
+them; everything that was there stays as it was.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from xdesc_jax.colmap.model import Camera, Pose
+from xdesc_jax.colmap.pycolmap_api import pycolmap
+
+
+@dataclasses.dataclass(frozen=True)
+class NewPhoto:
+    """A photo to add.
+
+    Attributes:
+        name: not in the model yet.
+        camera, pose: its own.
+        xy: [N, 2] px, with COLMAP's origin at the corner of the first pixel.
+        point: [N] int, which point a keypoint observes, counted as `read_model` does; -1 for none.
+    """
+
+    name: str
+    camera: Camera
+    pose: Pose
+    xy: np.ndarray
+    point: np.ndarray
+
+
+def residuals_px(camera: Camera, pose: Pose, points: np.ndarray, xy: np.ndarray) -> np.ndarray:
+    """Distances of projected points [M, 3] from positions [M, 2]; inf behind the camera."""
+    seen = points @ pose.rotation.T + pose.translation
+    projected = np.asarray(_camera(camera).img_from_cam(seen)).reshape(-1, 2)
+    distance = np.linalg.norm(projected - xy, axis=1)
+    return np.where((seen[:, 2] > 0) & np.isfinite(distance), distance, np.inf)
+
+
+def add_photos(model: Path, out: Path, photos: Sequence[NewPhoto]) -> None:
+    """Writes a copy of a model with further photos, each with a camera, a rig and a frame of its own.
+
+    Args:
+        model: folder of the model.
+        out: folder to write into; it exists.
+        photos: to add.
+    """
+    reconstruction = pycolmap.Reconstruction(model)
+    point_ids = np.array(sorted(reconstruction.points3D))
+    camera_id = max(reconstruction.cameras, default=0)
+    image_id = max(reconstruction.images, default=0)
+    for photo in photos:
+        camera_id, image_id = camera_id + 1, image_id + 1
+        reconstruction.add_camera_with_trivial_rig(_camera(photo.camera, camera_id))
+        image = pycolmap.Image(name=photo.name, camera_id=camera_id, image_id=image_id)
+        image.points2D = pycolmap.Point2DList([pycolmap.Point2D(xy) for xy in photo.xy])
+        rigid = pycolmap.Rigid3d(pycolmap.Rotation3d(photo.pose.rotation), photo.pose.translation)
+        reconstruction.add_image_with_trivial_frame(image, rigid)
+        for row in np.flatnonzero(photo.point >= 0).tolist():
+            point_id = int(point_ids[photo.point[row]])
+            reconstruction.add_observation(point_id, pycolmap.TrackElement(image_id, row))
+    reconstruction.write(out)
+
+
+def _camera(camera: Camera, camera_id: int = 1) -> pycolmap.Camera:
+    found = pycolmap.Camera(
+        camera_id=camera_id, model=camera.model, width=camera.width, height=camera.height, params=list(camera.params)
+    )
+    found.has_prior_focal_length = camera.known
+    return found

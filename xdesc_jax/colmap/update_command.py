@@ -1,0 +1,289 @@
+"""The stage `xdesc map update`: a translated map, and new photos of the place -> the map with real rows.
+
+In: a sparse model, the feature files or databases of its photos (translated), and new photos: query list and features.
+Out: a folder with `model`, the model with the new photos, `features.h5` of all photos, in which real rows have
+taken the place of translated ones, `summary.json` and `report.html`, which show how the share of real rows and the
+accuracy grew. Started again on its own result with more photos, it goes on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xdesc_jax import console, pretrained
+from xdesc_jax.colmap.localization_map import LocalizationMap
+from xdesc_jax.colmap.localize import cameras_of, model_hash
+from xdesc_jax.colmap.localizer import Localization, PoseSettings
+from xdesc_jax.colmap.model import Camera, Pose
+from xdesc_jax.colmap.pycolmap_api import read_model
+from xdesc_jax.colmap.pycolmap_update import add_photos
+from xdesc_jax.colmap.update import UpdatedMap
+from xdesc_jax.descriptors import DescriptorSpec, stored
+from xdesc_jax.evaluate.poses import LOCALIZATION, UNITS, Scale, label, pose_errors
+from xdesc_jax.feature_set import FeatureSet, Held
+from xdesc_jax.files import already_done, atomic, config_hash, content_hash, read_json, write_json
+from xdesc_jax.infer import Translator
+from xdesc_jax.ratios import RATIOS, TRANSLATED_FROM
+from xdesc_jax.routes import Router
+from xdesc_jax.store import StoreWriter
+
+MODEL, FEATURES, SUMMARY, REPORT = "model", "features.h5", "summary.json", "report.html"
+_SHOWN = 5
+
+
+def update(
+    reconstruction: Path,
+    out: Path,
+    *,
+    features: tuple[Path, ...],
+    queries: Path,
+    new_features: tuple[Path, ...],
+    batch: int = 5,
+    retrieval: int | None = None,
+    model: Path | None = None,
+    test_queries: Path | None = None,
+    test_features: tuple[Path, ...] = (),
+    reference: Path | None = None,
+    scale: Scale = "metric",
+    ratio: float | None = None,
+    min_inliers: int = PoseSettings.min_inliers,
+    max_error_px: float = PoseSettings.max_error_px,
+    seed: int = 0,
+    assume_focal: bool = False,
+    overwrite: bool = False,
+) -> Path:
+    """Translated map and new photos -> the map with real rows.
+
+    Args:
+        reconstruction: folder of a COLMAP model with 3D points.
+        out: folder to make.
+        features: translated feature files (.h5) and databases of the model's photos, all of one descriptor.
+        queries: list of the new photos, 'name MODEL width height params...' a line, in the order they came in.
+        new_features: feature files and databases of the new photos, of the same descriptor.
+        batch: photos that are registered before the map's rows are replaced; later ones profit.
+        retrieval: map photos that a new one is matched with, in the joint space of `model`; all without.
+        model: model file (.safetensors), or the name of one that ships; for `retrieval` alone.
+        test_queries: list of further photos, which are localised after every batch and never added.
+        test_features: feature files and databases of these.
+        reference: folder of a COLMAP model with true poses of the test photos, in the map's frame.
+        scale: of errors against the reference: 'metric', or 'relative' to the distance between its cameras.
+        ratio: largest first-to-second distance ratio; the calibrated one without.
+        min_inliers: a pose with fewer is a failure.
+        max_error_px: largest reprojection error of an inlier.
+        seed: of RANSAC and of the retrieval's vocabulary.
+        assume_focal: guess 1.2 times the longer side as the focal length of photos listed without intrinsics.
+        overwrite: replace a result made with other settings.
+
+    Returns:
+        `out`.
+
+    Raises:
+        ValueError: files that do not fit each other, more than one descriptor, or new photos that the map holds.
+        FileExistsError: `out` was made with other settings and `overwrite` is off.
+    """
+    reconstruction, out = Path(reconstruction), Path(out)
+    if batch < 1:
+        raise ValueError(f"batch is {batch}, expected at least 1")
+    if retrieval is not None and model is None:
+        raise ValueError("retrieval needs a model, in whose joint space photos are compared")
+    if test_queries is not None and not test_features:
+        raise ValueError(f"{test_queries}: the features of the test photos are missing (--test-features)")
+    if reference is not None and test_queries is None:
+        raise ValueError(f"{reference}: is the reference of test photos, but there are none (--test-queries)")
+    model = pretrained.resolve(model) if model is not None else None
+    translator = Translator.load(model) if model is not None else None
+    with (
+        FeatureSet(features) as known,
+        FeatureSet(new_features) as new,
+        FeatureSet(test_features or new_features) as test,
+    ):
+        sparse = read_model(reconstruction)
+        known.check_names(sparse.names, f"the model {reconstruction}")
+        cameras = cameras_of(queries, new, assume_focal)
+        if twice := [name for name in cameras if name in set(sparse.names)]:
+            raise ValueError(f"{queries}: {len(twice)} new photos are in the map already, first {twice[:_SHOWN]}")
+        test_cameras = cameras_of(test_queries, test, assume_focal) if test_queries is not None else {}
+        asked: list[tuple[FeatureSet, Sequence[str]]] = [(known, sparse.names), (new, list(cameras))]
+        spec = _one_descriptor([*asked, (test, list(test_cameras))])
+        true = read_model(reference).poses if reference is not None else {}
+        if reference is not None:
+            pose_errors({}, true, list(test_cameras), scale)  # says which are missing
+        settings: dict[str, Any] = {
+            "stage": "map update",
+            "reconstruction": model_hash(reconstruction),
+            "features": [content_hash(path) for path in known.paths],
+            "queries": content_hash(queries),
+            "new_features": [content_hash(path) for path in new.paths],
+            "batch": batch,
+            "retrieval": retrieval,
+            "model": content_hash(model) if model is not None else None,
+            "test_queries": content_hash(test_queries) if test_queries is not None else None,
+            "reference": model_hash(reference) if reference is not None else None,
+            "scale": scale,
+            "ratio": ratio,
+            "min_inliers": min_inliers,
+            "max_error_px": max_error_px,
+            "seed": seed,
+        }
+        expected, summary = config_hash(settings), out / SUMMARY
+        found = read_json(summary).get("config_hash") if summary.exists() else None
+        if already_done(out, found, expected, overwrite):
+            console.out.print(f"{out} is up to date", markup=False)
+            return out
+        shown = {"map photos": len(sparse.names), "3D points": len(sparse.points), "new photos": len(cameras)}
+        console.settings(f"xdesc map update -> {out}", {**settings, **shown, "descriptor": spec.name})
+        router = Router("native", None, ratio="auto" if ratio is None else ratio, ratios=known.ratios)
+        built = LocalizationMap.build(
+            sparse, known, router, translator, retrieval=retrieval is not None, seed=seed, where=str(reconstruction)
+        )
+        limits = PoseSettings(min_inliers, max_error_px, seed)
+        updated = UpdatedMap(built, sparse, {n: _real(known, n) for n in sparse.names}, limits, retrieval)
+        steps = [_step(updated, {}, 0, test, test_cameras, true, scale)]
+        failed: dict[str, str] = {}
+        order = list(cameras)
+        for start in console.track(range(0, len(order), batch), "update", "batch"):
+            names = order[start : start + batch]
+            results = updated.take_in([(n, new.read(n), _held(new, n), cameras[n]) for n in names])
+            failed |= {name: str(r.reason) for name, r in results.items() if r.pose is None}
+            steps.append(_step(updated, results, start + len(names), test, test_cameras, true, scale))
+        about: dict[str, Any] = {"settings": settings, "config_hash": expected, "descriptor": spec.name}
+        about |= {"registered": [photo.name for photo in updated.added], "failed": failed, "steps": steps}
+        _write(out, reconstruction, known, new, updated, spec, about)
+    _print(steps, failed, scale)
+    return out
+
+
+def _one_descriptor(asked: Sequence[tuple[FeatureSet, Sequence[str]]]) -> DescriptorSpec:
+    """The descriptor of all these photos; raises ValueError with photos that hold another, or none."""
+    specs: dict[str, tuple[DescriptorSpec, str]] = {}
+    for features, names in asked:
+        for name in names:
+            held = _held(features, name)
+            specs.setdefault(held.spec.name, (held.spec, f"{features.path(name)}: {name!r}"))
+    if len(specs) != 1:
+        told = "; ".join(f"{spec} ({where})" for spec, (_, where) in specs.items())
+        raise ValueError(
+            f"map and new photos hold several descriptors: {told}; translate the map to that of the new photos first"
+        )
+    return next(iter(specs.values()))[0]
+
+
+def _held(features: FeatureSet, name: str) -> Held:
+    held = features.held(name)
+    if held is None:
+        raise ValueError(f"{features.path(name)}: {name!r} has no descriptors")
+    return held
+
+
+def _real(features: FeatureSet, name: str) -> np.ndarray:
+    """Which rows of a photo are real: all of a native one; of a translated one, those that are marked."""
+    count = len(features.keypoints(name))
+    if _held(features, name).translated_from is None:
+        return np.ones(count, bool)
+    marked = features.read(name).real
+    return np.zeros(count, bool) if marked is None else marked
+
+
+def _step(
+    updated: UpdatedMap,
+    results: Mapping[str, Localization],
+    photos: int,
+    test: FeatureSet,
+    cameras: Mapping[str, Camera],
+    true: Mapping[str, Pose],
+    scale: Scale,
+) -> dict[str, Any]:
+    """Figures after a batch."""
+    shares = updated.shares()
+    inliers = [found.inliers for found in results.values() if found.pose is not None]
+    step: dict[str, Any] = {
+        "photos": photos,
+        "registered": len(updated.added),
+        "real_rows": shares.rows,
+        "real_points": shares.points,
+        "median_inliers": float(np.median(inliers)) if inliers else None,
+    }
+    if not cameras:
+        return step
+    localizer, found = updated.localizer, {}
+    for name, camera in cameras.items():
+        photo = test.read(name)
+        rows = np.where(photo.valid[:, None], photo.descriptors, np.zeros((), photo.descriptors.dtype))
+        found[name] = localizer.localize(photo.keypoints, rows, camera, descriptor=_held(test, name), exclude=(name,))
+    step["test"] = {
+        "localized": float(np.mean([f.pose is not None for f in found.values()])),
+        "median_inliers": float(np.median([f.inliers for f in found.values()])),
+    }
+    if true:
+        poses = {name: f.pose for name, f in found.items() if f.pose is not None}
+        errors = pose_errors(poses, true, list(cameras), scale)
+        step["test"]["within"] = {label(p, r, scale): errors.within(p, r) for p, r in LOCALIZATION[scale]}
+        position, rotation = errors.medians()
+        step["test"]["median_position"] = None if np.isnan(position) else position
+        step["test"]["median_rotation_deg"] = None if np.isnan(rotation) else rotation
+    return step
+
+
+def _write(
+    out: Path,
+    reconstruction: Path,
+    known: FeatureSet,
+    new: FeatureSet,
+    updated: UpdatedMap,
+    spec: DescriptorSpec,
+    about: dict[str, Any],
+) -> None:
+    """The folder, whole or not at all."""
+    from xdesc_jax.evaluate.update_report import write_report
+
+    origins = {_held(known, name).translated_from for name in updated.real} - {None}
+    attributes = {"config_hash": about["config_hash"]}
+    if origins:  # of which rows, `real` says
+        attributes |= {TRANSLATED_FROM: "+".join(sorted(map(str, origins))), RATIOS: json.dumps(known.ratios)}
+    with atomic(out) as folder:
+        (folder / MODEL).mkdir(parents=True)
+        add_photos(reconstruction, folder / MODEL, updated.added)
+        with StoreWriter(folder / FEATURES, spec, attributes) as writer:
+            for name, real in updated.real.items():
+                photo = known.read(name)
+                rows = updated.rows(name)
+                made = rows if spec.binary else stored(rows, spec)
+                # What was not replaced stays as it was stored, bit for bit.
+                replaced = real & ~_real(known, name)
+                changed = np.where(replaced[:, None], made, photo.descriptors)
+                valid = photo.valid | replaced
+                writer.write(name, dataclasses.replace(photo, descriptors=changed, valid=valid, real=real))
+            for added in updated.added:
+                photo = new.read(added.name)
+                writer.write(added.name, dataclasses.replace(photo, real=np.ones(len(photo), bool)))
+        write_report(folder / REPORT, about)
+        write_json(folder / SUMMARY, about)
+
+
+def _print(steps: Sequence[dict[str, Any]], failed: Mapping[str, str], scale: Scale) -> None:
+    for name, reason in list(failed.items())[:_SHOWN]:
+        console.warn(f"{name!r} was not registered: {reason}")
+    columns = ["photos", "added", "% real\nrows", "% real\npoints", "inliers"]
+    test = "test" in steps[0]
+    if test:
+        columns += ["test: %\nlocalised", "test:\ninliers"]
+    if test and "median_position" in steps[0]["test"]:
+        columns.append(f"test:\nerror [{UNITS[scale]}]")
+    rows = []
+    for step in steps:
+        row: list[Any] = [step["photos"], step["registered"]]
+        row += [f"{100 * step[key]:.1f}" for key in ("real_rows", "real_points")]
+        row.append("-" if step["median_inliers"] is None else f"{step['median_inliers']:.0f}")
+        if test:
+            row += [f"{100 * step['test']['localized']:.0f}", f"{step['test']['median_inliers']:.0f}"]
+            if "median_position" in step["test"]:
+                position = step["test"]["median_position"]
+                row.append("-" if position is None else f"{position:.4f}")
+        rows.append(row)
+    console.table("map update", columns, rows)
