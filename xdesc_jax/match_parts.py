@@ -77,7 +77,8 @@ class MatchParts:
             )
 
     def _load(self, number: int) -> list[PairMatches]:
-        with np.load(self._path(number), allow_pickle=False) as arrays:
+        # np.load leaves a file open that is cut short.
+        with self._path(number).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             names, rows0 = json.loads(str(arrays["names"])), arrays["rows0"]
             bounds = np.cumsum(arrays["counts"])[:-1]
             indices, scores = np.split(arrays["indices"], bounds), np.split(arrays["scores"], bounds)

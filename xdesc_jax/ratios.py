@@ -78,38 +78,3 @@ def trace(
     else:
         kept = {k: v for k, v in ratios.items() if k == f"{source}->{target.name}"}
     return source, kept
-
-
-def choose(query: FeatureStore, database: FeatureStore) -> tuple[float, str]:
-    """The ratio for the rows of two files of one descriptor (or one and the same file), and why that one.
-
-    Raises:
-        ValueError: a file's attribute `ratios` is damaged.
-    """
-    known = _ratios(database) | _ratios(query)
-    name = query.spec.name
-    found: str | None = None
-    match query.attributes.get(TRANSLATED_FROM), database.attributes.get(TRANSLATED_FROM):
-        case (str(a), str(b)) if query.spec.is_embedding:
-            found = key("joint", a, b)
-        case _ if query.spec.is_embedding:
-            return DEFAULT, "the default: a file does not say what it was embedded from"
-        case (None, None):
-            return DEFAULT, "the default of native rows"
-        case (str(a), None) | (None, str(a)):
-            found = key("translated", a, name)
-    if found is None:
-        return DEFAULT, "the default: both sides are translated"
-    if found in known:
-        return known[found], f"calibrated for {found}"
-    return DEFAULT, f"the default: the model has no calibrated ratio of {found}"
-
-
-def _ratios(store: FeatureStore) -> dict[str, float]:
-    text = store.attributes.get(RATIOS, "{}")
-    try:
-        found = json.loads(text)
-        check(found)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{store.path}: attribute {RATIOS!r} is {text!r}, expected ratios ({error})") from error
-    return found

@@ -1,0 +1,108 @@
+"""One view of photos in feature files and databases."""
+
+import h5py
+import numpy as np
+import pytest
+
+from tests.feature_files import write_store
+from xdesc_jax.colmap.database_writer import DatabaseWriter
+from xdesc_jax.colmap.pycolmap_api import pycolmap
+from xdesc_jax.descriptors import get_spec, unit_rows
+from xdesc_jax.feature_set import FeatureSet
+from xdesc_jax.features.keypoints import Keypoints, to_colmap
+
+XY = np.array([[3.25, 4.5], [10, 0], [7, 7]], np.float32)
+
+
+@pytest.fixture
+def database(tmp_path):
+    """`d.jpg` with colmap-sift, its row 1 zero; `bare.jpg` without features; `odd.jpg` with bytes of unknown kind."""
+    path = tmp_path / "map.db"
+    types = pycolmap.FeatureExtractorType
+    with pycolmap.Database.open(path) as db:
+        camera = db.write_camera(pycolmap.Camera(model="SIMPLE_PINHOLE", width=64, height=48, params=[50, 32, 24]))
+        for name, kind in {"d.jpg": types.SIFT, "bare.jpg": None, "odd.jpg": types.UNDEFINED}.items():
+            image = db.write_image(pycolmap.Image(name=name, camera_id=camera))
+            if kind is not None:
+                db.write_keypoints(image, to_colmap(Keypoints(XY, np.full(3, 2.0), np.array([0, 0.5, -1]))))
+                rows = np.arange(3 * 128, dtype=np.uint8).reshape(3, 128)
+                rows[1] = 0
+                db.write_descriptors(image, pycolmap.FeatureDescriptors(type=kind, data=rows))
+    return path
+
+
+def test_photos_of_all_files_are_there_with_what_they_hold(database, tmp_path):
+    hardnet = write_store(tmp_path, "hardnet", ["a.jpg", "b.jpg"])
+    with FeatureSet([hardnet, database]) as features:
+        assert features.names == ["a.jpg", "b.jpg", "bare.jpg", "d.jpg", "odd.jpg"]
+        assert features.held("a.jpg").spec.name == "hardnet" and features.held("d.jpg").spec.name == "colmap-sift"
+        assert features.held("d.jpg").translated_from is None and features.held("bare.jpg") is None
+        assert features.path("b.jpg") == hardnet and features.path("d.jpg") == database
+        assert features.image_size("d.jpg") == (64, 48) and features.image_size("a.jpg") == (99, 99)
+        assert "x.jpg" not in features and len(features) == 5
+
+
+def test_keypoints_of_a_database_get_the_origin_at_the_centre(database):
+    with FeatureSet([database]) as features:
+        photo = features.read("d.jpg")
+        np.testing.assert_allclose(features.keypoints("d.jpg"), XY)
+        np.testing.assert_allclose(photo.keypoints, XY)
+        np.testing.assert_allclose(photo.scales, 2.0, atol=1e-6)
+        np.testing.assert_allclose(photo.oris, [0, 0.5, -1], atol=1e-6)
+        assert photo.valid.tolist() == [True, False, True] and photo.image_size == (64, 48)
+
+
+def test_rows_of_which_nothing_is_said_need_a_name(database):
+    with FeatureSet([database]) as features:
+        with pytest.raises(ValueError, match=r"map\.db: does not say which descriptor 'odd.jpg' holds"):
+            features.held("odd.jpg")
+    with FeatureSet([database], descriptor="colmap-sift") as features:
+        assert features.held("odd.jpg").spec.name == "colmap-sift"
+
+
+def test_translated_rows_of_a_database_say_what_they_come_from(database, tmp_path):
+    out, spec = tmp_path / "out.db", get_spec("hardnet-xdesc")
+    rows = unit_rows(np.random.default_rng(0).normal(size=(3, 128)))
+    with DatabaseWriter(database, out) as writer:
+        writer.set_descriptors("d.jpg", rows, spec, "colmap-sift")
+        writer.set_attribute("ratios", '{"colmap-sift->hardnet-xdesc": 0.8}')
+    with FeatureSet([out]) as features:
+        held = features.held("d.jpg")
+        assert (held.spec, held.translated_from, held.source) == (spec, "colmap-sift", "colmap-sift")
+        np.testing.assert_array_equal(features.read("d.jpg").descriptors, rows)
+        assert features.ratios == {"colmap-sift->hardnet-xdesc": 0.8}
+
+
+def test_a_photo_in_two_files_is_refused(tmp_path):
+    a, b = write_store(tmp_path, "hardnet", ["a.jpg", "b.jpg"]), write_store(tmp_path, "sosnet", ["b.jpg", "c.jpg"])
+    with pytest.raises(ValueError, match=r"photo 'b.jpg' is in two files, .*hardnet\.h5 and .*sosnet\.h5"):
+        FeatureSet([a, b])
+
+
+def test_unknown_photos_are_told_five_at_a_time(tmp_path):
+    with FeatureSet([write_store(tmp_path, "hardnet", ["a.jpg"])]) as features:
+        with pytest.raises(ValueError, match=r"the list names 6 photos .* first \['0', '1', '2', '3', '4'\]"):
+            features.check_names([*"012345", "a.jpg"], "the list")
+        with pytest.raises(KeyError, match="no photo 'x.jpg'"):
+            features.read("x.jpg")
+
+
+def test_other_numbers_of_keypoints_and_rows_are_refused(database, tmp_path):
+    out = tmp_path / "out.db"
+    with DatabaseWriter(database, out) as writer:
+        rows = unit_rows(np.random.default_rng(0).normal(size=(2, 128)))
+        writer.set_descriptors("d.jpg", rows, get_spec("hardnet-xdesc"), None)
+    with FeatureSet([out]) as features, pytest.raises(ValueError, match="'d.jpg' has 3 keypoints and 2 descriptors"):
+        features.read("d.jpg")
+
+
+def test_files_that_are_neither_are_refused(tmp_path):
+    (tmp_path / "a.txt").write_text("no features here")
+    with pytest.raises(ValueError, match=r"a\.txt: neither a feature file"):
+        FeatureSet([tmp_path / "a.txt"])
+    with pytest.raises(FileNotFoundError, match=r"b\.h5: no such feature file or COLMAP database"):
+        FeatureSet([tmp_path / "b.h5"])
+    with h5py.File(tmp_path / "c.h5", "w") as file:
+        file["x.jpg/keypoints"] = np.zeros((1, 2))
+    with pytest.raises(ValueError, match=r"c\.h5: does not say which descriptor it holds"):
+        FeatureSet([tmp_path / "c.h5"])
