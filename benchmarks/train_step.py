@@ -1,155 +1,164 @@
-"""Speed of one training step against a plain PyTorch implementation of the same loss on the same cores.
+"""Speed of the training step over losses, numbers of descriptors and batch sizes, on whatever device is there.
 
-    python benchmarks/train_step.py [--batch 1024] [--repeats 7]
+    python benchmarks/train_step.py [--peer] [--descriptors 2 4 8] [--batches 1024 4096]
 
-Four descriptors at the paper's widths, quadratic loss. Steps of both are timed in turn and medians compared.
-Needs torch, which the package does not.
+Samples a second, the share of the device's matrix-product rate (measured in the same run, with the same operand
+type), and the peak memory of the compiled step, for the quadratic and the linear loss at the paper's widths.
+Several steps go into one dispatch on an accelerator. A cell that does not fit says so. `--peer` compares, at 4
+descriptors and batch 1024, with a plain PyTorch implementation of the quadratic loss on the same cores (needs torch;
+target: float32 >= 1x, and >= 2x with bfloat16 on a CPU with amx_bf16). Otherwise needs jax, flax, optax and numpy.
 """
 
 from __future__ import annotations
 
+import argparse
 import statistics
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-import tyro
+from jax import lax
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # runs without being installed
 
 from xdesc_jax.config import ModelConfig
-from xdesc_jax.console import out, table
-from xdesc_jax.descriptors import get_spec, stored, unit_rows
-from xdesc_jax.models import build_networks
-from xdesc_jax.train import parallel
+from xdesc_jax.descriptors import DescriptorSpec, get_spec, stored, unit_rows
+from xdesc_jax.losses import all_pairs
+from xdesc_jax.models import Networks, build_networks, hidden_widths
 from xdesc_jax.train.step import Hyper, create_state, read_inputs, train_step
 
-NAMES = ("brief", "sift", "tfeat", "colmap-sift")
-TFEAT_NORM = 9.0
+# Of the paper: two hand-crafted ones with wide networks, two learned ones with narrow ones.
+KINDS = ("brief", "sift", "hardnet", "sosnet")
+HYPER = Hyper(1e-3, 0.1, 1.0)
+REPEATS = 5
 
 
-def make_batch(size: int) -> dict[str, np.ndarray]:
+def descriptors(count: int) -> dict[str, DescriptorSpec]:
+    """`count` descriptors, the paper's four over and over."""
+    named = ((f"{KINDS[i % 4]}-{i}", get_spec(KINDS[i % 4])) for i in range(count))
+    return {name: DescriptorSpec(**{**vars(spec), "name": name}) for name, spec in named}
+
+
+def make_batch(specs: dict[str, DescriptorSpec], size: int) -> dict[str, np.ndarray]:
+    """Random rows in stored form."""
     rng = np.random.default_rng(0)
     batch = {"mask": np.ones(size, bool)}
-    for name in NAMES:
-        spec = get_spec(name)
+    for name, spec in specs.items():
         x = rng.normal(size=(size, spec.width)).astype(np.float32)
         batch[name] = stored(x > 0, spec) if spec.binary else stored(unit_rows(np.abs(x)), spec)
-        if name == "tfeat":
-            batch[name] = batch[name] * np.float32(TFEAT_NORM)
     return batch
 
 
-def jax_step(batch: dict[str, np.ndarray], matmul: str) -> Callable[[], float]:
-    """One pmapped step on one device; returns the loss."""
-    specs = {name: get_spec(name) for name in NAMES}
-    scales = dict.fromkeys(NAMES, 1.0) | {"tfeat": TFEAT_NORM}
-    networks = build_networks(specs, ModelConfig(matmul=matmul), parallel.AXIS)  # type: ignore[arg-type]
-    devices = jax.local_devices()[:1]
-    step = partial(
-        train_step,
-        networks=networks,
-        inputs_of=lambda b, key: read_inputs(b, specs, scales),
-        variant="quadratic",
-        distance="euclidean",
-    )
-    mapped, placed = parallel.pmapped_step(step, devices), parallel.split_batch(batch, devices)
-    holder = [parallel.replicate(jax.jit(partial(create_state, networks))(jax.random.key(0)), devices)]
+def flops_of_step(networks: Networks, config: ModelConfig, variant: str, size: int) -> float:
+    """Multiply-adds of matrix products of a step, times 2.
 
-    def run() -> float:
-        holder[0], metrics = mapped(holder[0], placed, jax.random.key(1), Hyper(1e-3, 0.1, 1.0))
-        jax.block_until_ready(holder[0])
-        return float(metrics["loss"].total)
-
-    return run
-
-
-def torch_step(batch: dict[str, np.ndarray], autocast: bool) -> Callable[[], float]:
-    """The same loss written plainly: one product per ordered pair, decoders on all embeddings at once."""
-    import torch
-    from torch import nn
-    from torch.nn import functional as F
-
-    specs = {name: get_spec(name) for name in NAMES}
-    scales = dict.fromkeys(NAMES, 1.0) | {"tfeat": TFEAT_NORM}
-    rows = {n: torch.tensor(np.asarray(x)) for n, x in read_inputs(batch, specs, scales).items()}  # type: ignore[arg-type]
-    size = len(batch["mask"])
-
-    def mlp(widths: tuple[int, ...]) -> nn.Sequential:
-        layers: list[nn.Module] = []
-        for a, b in zip(widths[:-2], widths[1:-1], strict=True):
-            layers += [nn.Linear(a, b), nn.BatchNorm1d(b), nn.ReLU()]
-        return nn.Sequential(*layers, nn.Linear(widths[-2], widths[-1]))
-
-    encoders = nn.ModuleList([mlp((s.width, *s.hidden, 128)) for s in specs.values()])
-    decoders = nn.ModuleList([mlp((128, *s.hidden, s.width)) for s in specs.values()])
-    optimizer = torch.optim.Adam([*encoders.parameters(), *decoders.parameters()], lr=1e-3)
-    far = torch.diag(torch.full((size,), torch.inf))
-
-    def loss() -> torch.Tensor:
-        z = [F.normalize(encoder(rows[name]).float()) for encoder, name in zip(encoders, NAMES, strict=True)]
-        translation = torch.zeros(())
-        for decoder, name in zip(decoders, NAMES, strict=True):
-            raw = decoder(torch.cat(z)).float()
-            target = rows[name].repeat(len(NAMES), 1)
-            if specs[name].binary:
-                translation = translation + F.binary_cross_entropy_with_logits(raw, target)
-                continue
-            raw = F.relu(raw) if specs[name].output == "relu" else raw
-            raw = F.normalize(raw) if specs[name].normalized else raw
-            translation = translation + (raw - target).norm(dim=1).mean()
-        matching = torch.zeros(())
-        for a in z:
-            for b in z:
-                distance = torch.sqrt(torch.clamp(2 - 2 * (a @ b.T).float(), min=1e-12))
-                negative = (distance + far).min(dim=1).values
-                matching = matching + F.relu(1 + distance.diagonal() - negative).mean()
-        return translation / len(NAMES) + 0.1 * matching / len(NAMES) ** 2
-
-    def run() -> float:
-        optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            value = loss()
-        value.backward()
-        optimizer.step()
-        return float(value.detach())
-
-    return run
-
-
-def main(batch: int = 1024, repeats: int = 7) -> None:
-    """Prints seconds a step, samples/s, and the ratio to PyTorch float32.
-
-    Args:
-        batch: rows a step.
-        repeats: timed steps of each, in turn.
+    A layer costs one product forward and two backward, but for the encoders' first layers, whose inputs need no
+    gradient. Negatives are mined without gradient, one product a pair for both directions.
     """
-    rows = make_batch(batch)
-    steps = {
-        "PyTorch float32": torch_step(rows, autocast=False),
-        "PyTorch bfloat16 autocast": torch_step(rows, autocast=True),
-        "xdesc_jax float32": jax_step(rows, "float32"),
-        "xdesc_jax bfloat16": jax_step(rows, "bfloat16"),
-    }
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    for step in steps.values():
-        step()  # compile, warm up
-        step()
+    count = len(networks.names)
+    total = 0.0
+    for spec in networks.specs.values():
+        widths = (spec.width, *hidden_widths(spec, config), config.embedding_width)
+        products = [a * b for a, b in zip(widths, widths[1:], strict=False)]
+        rows_decoded = size * (count if variant == "quadratic" else 1)
+        total += size * (3 * sum(products) - products[0]) + rows_decoded * 3 * sum(products)
+    pairs = len(all_pairs(count)) if variant == "quadratic" else count
+    return 2 * (total + pairs * size * size * config.embedding_width)
+
+
+def peak_rate(matmul: str) -> float:
+    """FLOP/s of a large square product with these operands and float32 sums."""
+    n = 4096 if jax.default_backend() == "cpu" else 8192
+    x = jnp.ones((n, n), jnp.bfloat16 if matmul == "bfloat16" else jnp.float32)
+    # Both are contracted on their last axes, for which CPUs and accelerators are fastest.
+    product = jax.jit(lambda a, b: lax.dot_general(a, b, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32))
+    return 2 * n**3 / median_seconds(lambda: product(x, x), 3)
+
+
+def median_seconds(work: Callable[[], Any], repeats: int) -> float:
+    jax.block_until_ready(work())
+    times = []
     for _ in range(repeats):
-        for name, step in steps.items():
-            started = time.perf_counter()
-            step()
-            times[name].append(time.perf_counter() - started)
-    median = {name: statistics.median(values) for name, values in times.items()}
-    peer = median["PyTorch float32"]
-    with open("/proc/cpuinfo") as file:
-        out.print(f"amx_bf16 on this CPU: {'amx_bf16' in file.read()}; {jax.local_devices()[0].device_kind}")
-    table(
-        f"training step, {len(NAMES)} descriptors, batch {batch}, paper widths",
-        ("implementation", "s/step", "samples/s", "ratio to PyTorch float32"),
-        [(name, t, f"{batch / t:,.0f}", f"{peer / t:.2f}x") for name, t in median.items()],
-    )
+        start = time.perf_counter()
+        jax.block_until_ready(work())
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def measure(variant: str, count: int, size: int, matmul: str, together: int, peak: float) -> list[str]:
+    """A row of the table: samples/s, share of the peak, memory."""
+    specs = descriptors(count)
+    config = ModelConfig(matmul=matmul)  # type: ignore[arg-type]
+    networks = build_networks(specs, config)
+    step = partial(
+        train_step, networks=networks, inputs_of=lambda b, key: read_inputs(b, specs, dict.fromkeys(specs, 1.0)),
+        variant=variant, distance="squared",
+    )  # fmt: skip
+
+    def several(state: Any, batch: Any, key: jax.Array) -> tuple[Any, Any]:
+        return lax.scan(lambda held, _: step(held, batch, key, HYPER), state, None, length=together)
+
+    label = [variant, str(count), str(size)]
+    try:
+        batch = jax.device_put(make_batch(specs, size))
+        state = jax.jit(partial(create_state, networks))(jax.random.key(0))
+        program = jax.jit(several, donate_argnums=0).lower(state, batch, jax.random.key(1)).compile()
+        memory = program.memory_analysis()
+        held = [state]
+
+        def run() -> Any:
+            held[0], metrics = program(held[0], batch, jax.random.key(1))
+            return metrics["loss"].total
+
+        seconds = median_seconds(run, REPEATS if together == 1 else 3) / together
+    except (RuntimeError, MemoryError) as error:  # XLA tells of too little memory by a RuntimeError
+        if "RESOURCE_EXHAUSTED" not in str(error) and not isinstance(error, MemoryError):
+            raise
+        return [*label, "does not fit", "-", "-", "-"]
+    share = flops_of_step(networks, config, variant, size) / seconds / peak
+    mib = (memory.temp_size_in_bytes + memory.argument_size_in_bytes) / 2**20
+    return [*label, f"{size / seconds:,.0f}", f"{1e3 * seconds:.2f}", f"{100 * share:.0f} %", f"{mib:,.0f}"]
+
+
+def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(len(row[i]) for row in [columns, *rows]) for i in range(len(columns))]
+    print(title)
+    for row in [columns, *rows]:
+        print("  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
+
+
+def main() -> None:
+    accelerator = jax.default_backend() != "cpu"
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--descriptors", type=int, nargs="+", default=[2, 4, 8, 16] if accelerator else [2, 4, 8])
+    parser.add_argument("--batches", type=int, nargs="+", default=[1024, 4096, 16384] if accelerator else [1024, 4096])
+    parser.add_argument("--variants", nargs="+", default=["quadratic", "linear"])
+    parser.add_argument("--matmul", choices=["float32", "bfloat16"], default="bfloat16" if accelerator else "float32")
+    parser.add_argument("--together", type=int, default=16 if accelerator else 1, help="steps of one dispatch")
+    parser.add_argument("--peer", action="store_true", help="compare with PyTorch")
+    given = parser.parse_args()
+    device = jax.local_devices()[0]
+    peak = peak_rate(given.matmul)
+    print(f"{device.device_kind}, {given.matmul} operands: products at {peak / 1e12:.3f} TFLOP/s")
+    columns = ["loss", "descriptors", "batch", "samples/s", "ms/step", "of product rate", "memory [MiB]"]
+    rows = [
+        measure(variant, count, size, given.matmul, given.together, peak)
+        for variant in given.variants
+        for count in given.descriptors
+        for size in given.batches
+    ]
+    show(f"training step, paper widths, {given.together} steps a dispatch", columns, rows)
+    if given.peer:
+        from pytorch_step import compare
+
+        compare(show)
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    main()

@@ -56,6 +56,31 @@ def test_matching_loss_equals_the_loop_over_all_ordered_pairs(distance):
     np.testing.assert_allclose(found, loop_matching(rows, ORDERED, 1.0, distance), rtol=1e-5)
 
 
+@pytest.mark.parametrize("columns", [1, 5, 7])
+def test_blocks_of_columns_and_groups_of_pairs_change_nothing(monkeypatch, columns):
+    """Of 17 columns with a padded one, equal rows and an equal point; 6 pairs in groups of 4."""
+    rows = make_rows(np.random.default_rng(9), size=17, mask=np.arange(17) < 16)
+    ids = np.asarray(rows.ids).copy()
+    ids[0, 3], ids[1, 8] = ids[0, 12], ids[1, 9]
+    points = np.asarray(rows.points).copy()
+    points[5] = points[6]
+    rows = rows._replace(ids=jnp.asarray(ids), points=jnp.asarray(points))
+    pairs = jnp.asarray(losses.all_pairs(3))
+    gradient = jax.value_and_grad(lambda z: losses.matching_loss(rows._replace(embeddings=z), pairs, 1.0, "squared")[0])
+    whole = gradient(rows.embeddings)
+    monkeypatch.setattr(losses, "COLUMNS", columns)
+    monkeypatch.setattr(losses, "ELEMENTS", 4 * 17 * columns)
+    for found, expected in zip(gradient(rows.embeddings), whole, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    for i, j in losses.all_pairs(3):
+        found = losses.hardest_negatives(rows, rows, i, j, None)
+        monkeypatch.setattr(losses, "COLUMNS", 1000)
+        expected = losses.hardest_negatives(rows, rows, i, j, None)
+        monkeypatch.setattr(losses, "COLUMNS", columns)
+        for a, b, there in zip(found[:2], expected[:2], expected[2:], strict=True):
+            np.testing.assert_array_equal(np.where(there, a, -1), np.where(there, b, -1))
+
+
 def test_directed_pairs_count_one_way():
     rows = make_rows(np.random.default_rng(1))
     pairs = [(0, 2), (1, 0), (2, 1)]

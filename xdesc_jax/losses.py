@@ -6,7 +6,7 @@ batch on several devices add up to the loss of the whole. L^T and L^M are the pa
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,9 @@ from jax import lax
 from xdesc_jax.models import l2_norm
 
 EXCLUDED = -np.inf  # below any similarity
+# A matrix of similarities has at most so many columns, and as many pairs are mined at once as have together so many
+# elements: 0.5 GB. Above, memory grows with the batch, not with its square.
+COLUMNS, ELEMENTS = 8192, 1 << 27
 
 
 class Sum(NamedTuple):
@@ -106,8 +109,12 @@ def matching_loss(
         Sum of max(m + pos - neg, 0) over directions and this device's rows, and how many they are.
     """
     everyone = gather_rows(rows, axis_name)
-    mine = jax.vmap(lambda i, j: hardest_negatives(rows, everyone, i, j, axis_name))
-    negatives = mine(pairs[:, 0], pairs[:, 1])
+    held, held_by_all = jax.tree.map(lax.stop_gradient, (rows, everyone))
+    together = max(1, ELEMENTS // (len(rows.mask) * min(len(everyone.mask), COLUMNS)))
+    negatives = lax.map(
+        lambda pair: hardest_negatives(held, held_by_all, pair[0], pair[1], axis_name), pairs,
+        batch_size=min(together, len(pairs)),
+    )  # fmt: skip
     return triplets(rows, everyone, pairs, negatives, margin, distance, symmetric)
 
 
@@ -209,19 +216,13 @@ def hardest_negatives(
         For this device's rows p: argmax_q sim(e_i(p), e_j(q)), argmax_q sim(e_j(p), e_i(q)), [b] int32
         each, and whether there is one, [b] bool each.
     """
-    a, b = rows.embeddings[i], everyone.embeddings[j]
-    similarity = a @ b.T  # [b, B]
-    if not unit_length:
-        similarity -= 0.5 * (jnp.sum(a * a, axis=-1)[:, None] + jnp.sum(b * b, axis=-1)[None, :])
-
-    def same(a: jax.Array, b: jax.Array) -> jax.Array:
-        return a[:, None] == b[None, :]
-
-    excluded = same(rows.ids[i], everyone.ids[i]) | same(rows.ids[j], everyone.ids[j])
-    excluded |= same(rows.points, everyone.points) | ~rows.mask[:, None] | ~everyone.mask[None, :]
-    similarity = jnp.where(excluded, EXCLUDED, similarity)
-    forward_best, forward = first_maximum(similarity, axis=1)
-    backward_best, backward = first_maximum(similarity, axis=0)  # [B], over this device's rows
+    row = _Side(rows.embeddings[i], rows.ids[i], rows.ids[j], rows.points, rows.mask)
+    column = _Side(everyone.embeddings[j], everyone.ids[i], everyone.ids[j], everyone.points, everyone.mask)
+    blocks = -(-len(column.mask) // COLUMNS)
+    if blocks == 1:
+        forward_best, forward, backward_best, backward = _best_of_block(row, column, unit_length)
+    else:
+        forward_best, forward, backward_best, backward = _best_of_blocks(row, column, blocks, unit_length)
     if axis_name is not None:
         size = len(rows.mask)
         device = lax.axis_index(axis_name)
@@ -231,6 +232,55 @@ def hardest_negatives(
         here = device * size + jnp.arange(size)
         backward_best, backward = best[winner[here], here], index[winner[here], here]
     return forward, backward, forward_best > EXCLUDED, backward_best > EXCLUDED
+
+
+class _Side(NamedTuple):
+    """Rows of a pair (i, j) on one side of a matrix of similarities; those that `mask` leaves out take no part."""
+
+    x: jax.Array  # [n, E]
+    ids_i: jax.Array  # [n]
+    ids_j: jax.Array  # [n]
+    points: jax.Array  # [n]
+    mask: jax.Array  # [n]
+
+
+def _best_of_block(row: _Side, column: _Side, unit_length: bool) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """The largest similarity of each row and its column, and of each column and its row."""
+    similarity = row.x @ column.x.T
+    if not unit_length:
+        similarity -= 0.5 * (jnp.sum(row.x * row.x, axis=-1)[:, None] + jnp.sum(column.x * column.x, axis=-1)[None, :])
+
+    def same(a: jax.Array, b: jax.Array) -> jax.Array:
+        return a[:, None] == b[None, :]
+
+    excluded = same(row.ids_i, column.ids_i) | same(row.ids_j, column.ids_j)
+    excluded |= same(row.points, column.points) | ~row.mask[:, None] | ~column.mask[None, :]
+    similarity = jnp.where(excluded, EXCLUDED, similarity)
+    return *first_maximum(similarity, axis=1), *first_maximum(similarity, axis=0)
+
+
+def _best_of_blocks(
+    row: _Side, column: _Side, blocks: int, unit_length: bool
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """`_best_of_block` over blocks of columns one after another, so that one block's matrix exists at a time."""
+    count = len(column.mask)
+    size = -(-count // blocks)
+
+    def blocked(x: jax.Array) -> jax.Array:
+        padded = jnp.pad(x, [(0, blocks * size - count), *[(0, 0)] * (x.ndim - 1)])  # masks with False
+        return padded.reshape(blocks, size, *x.shape[1:])
+
+    def merge(best: tuple[jax.Array, jax.Array], block: tuple[jax.Array, _Side]) -> tuple[Any, Any]:
+        number, columns = block
+        value, index, backward_best, backward = _best_of_block(row, columns, unit_length)
+        better = value > best[0]  # of equal ones the first stays
+        merged = jnp.where(better, value, best[0]), jnp.where(better, index + number * size, best[1])
+        return merged, (backward_best, backward)
+
+    nothing = jnp.full(len(row.mask), EXCLUDED), jnp.zeros(len(row.mask), jnp.int32)
+    numbered = jnp.arange(blocks, dtype=jnp.int32), jax.tree.map(blocked, column)
+    (forward_best, forward), (backward_best, backward) = lax.scan(merge, nothing, numbered)
+    return forward_best, forward, backward_best.reshape(-1)[:count], backward.reshape(-1)[:count]
 
 
 def first_maximum(x: jax.Array, axis: int) -> tuple[jax.Array, jax.Array]:

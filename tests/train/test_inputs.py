@@ -83,7 +83,7 @@ def test_a_set_on_the_devices_gives_the_batches_of_the_host(toy_records, devices
     pairs = zip(source.row_batches(1, 2), source.epoch(1, 2), strict=True)
     count = 0
     for rows, expected in pairs:
-        found = place(rows)
+        found = place([rows])
         for name, x in found.items():
             assert x.shape[:2] == (devices, 64 // devices)
             flat, mask = np.asarray(x).reshape(64, *x.shape[2:]), expected["mask"]

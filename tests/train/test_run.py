@@ -23,6 +23,7 @@ from xdesc_jax.export import to_bundle
 from xdesc_jax.files import content_hash
 from xdesc_jax.infer import Translator
 from xdesc_jax.train.checkpoint import Checkpoints, load_model
+from xdesc_jax.train.loop import dispatch_sizes
 from xdesc_jax.train.run import train
 from xdesc_jax.train.step import create_state
 from xdesc_jax.train.warmstart import start_from_bundle
@@ -227,3 +228,27 @@ def test_overwrite_spares_a_folder_that_is_no_run(toy_records, toy_config, tmp_p
 def test_warnings_reach_the_console(capsys):
     console.warn("odd")
     assert "warning: odd" in capsys.readouterr().err
+
+
+def test_dispatches_stop_where_checkpoints_log_lines_and_epochs_do():
+    assert list(dispatch_sizes(0, 11, 4, (5,))) == [4, 1, 4, 1, 1]
+    assert list(dispatch_sizes(3, 9, 4, (100, 50))) == [4, 4, 1]
+    assert list(dispatch_sizes(3, 0, 4, (5,))) == []
+
+
+def test_steps_of_a_dispatch_change_neither_log_nor_checkpoints_nor_result(toy_records, toy_config, tmp_path):
+    config = dataclasses.replace(toy_config, epochs=1, checkpoint_every=7, log_every=5)
+    runs = [train(config, toy_records, tmp_path / str(n), steps_per_dispatch=n) for n in (1, 3)]
+    logs = [[json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()] for run in runs]
+    assert [line["step"] for line in logs[0]] == [line["step"] for line in logs[1]]
+    for a, b in zip(*logs, strict=True):
+        if "loss" in a:
+            assert a["loss"] == pytest.approx(b["loss"], rel=1e-3)
+    steps = [sorted(path.name for path in (run / "checkpoints").iterdir()) for run in runs]
+    assert steps[0] == steps[1]
+
+
+def test_an_accelerator_that_is_asked_for_must_be_there(toy_records, toy_config, tmp_path):
+    with pytest.raises(ValueError, match="jax found the CPU alone"):
+        train(toy_config, toy_records, tmp_path / "run", require_accelerator=True)
+    assert not (tmp_path / "run").exists()

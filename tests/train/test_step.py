@@ -245,3 +245,25 @@ def test_schedules():
 def test_a_batch_that_does_not_divide_is_refused():
     with pytest.raises(ValueError, match="10 rows does not divide over 4 devices"):
         parallel.split_batch({"mask": np.ones(10, bool)}, jax.local_devices())
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_several_steps_of_a_dispatch_are_the_steps_one_by_one(count):
+    """20 steps in dispatches of 5 against the plain form; the last batch is padded."""
+    devices = jax.local_devices()[:count]
+    networks, step = make_step(parallel.AXIS)
+    one = parallel.pmapped_step(step, devices)
+    several = parallel.pmapped_step(step, devices, together=5, donate=True)
+    batches = [make_batch(seed=i, padding=5 * (i == 19)) for i in range(20)]
+    state, losses = parallel.replicate(fresh(networks), devices), []
+    for batch in batches:
+        state, metrics = one(state, parallel.split_batch(batch, devices), jax.random.key(1), HYPER)
+        losses.append(float(metrics["loss"].total))
+    held, found = parallel.replicate(fresh(networks), devices), []
+    for i in range(0, 20, 5):
+        held, metrics = several(held, parallel.split_batches(batches[i : i + 5], devices), jax.random.key(1), HYPER)
+        found += np.asarray(metrics["loss"].total).tolist()
+    np.testing.assert_allclose(found, losses, rtol=1e-4)
+    assert int(held.step) == 20
+    for a, b in zip(jax.tree.leaves(held.params), jax.tree.leaves(state.params), strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-4)

@@ -121,7 +121,7 @@ def _batches(training: Mixture, devices: list[Any]) -> Batches:
     if training.resident:
         place = parallel.resident_batches(training.take_arrays(), devices)
         return Batches(training.batches_per_epoch, training.row_batches, place)
-    return Batches(training.batches_per_epoch, training.epoch, partial(parallel.split_batch, devices=devices))
+    return Batches(training.batches_per_epoch, training.epoch, partial(parallel.split_batches, devices=devices))
 
 
 def _begin(checkpoints: Checkpoints, config: DescriptorConfig, given: L2Net | None) -> tuple[TrainState, Position]:

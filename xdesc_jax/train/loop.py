@@ -6,12 +6,13 @@ lines and validation figures written on the way.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import jax
 import numpy as np
@@ -23,7 +24,8 @@ from xdesc_jax.train.checkpoint import METRIC, Checkpoints, Position, check_fini
 from xdesc_jax.train.log import RunLog
 from xdesc_jax.train.step import TrainState
 
-# Steps dispatched ahead of the one whose metrics are read: enough to hide the host's work, and bounded,
+B = TypeVar("B")
+# Dispatches ahead of the one whose metrics are read: enough to hide the host's work, and bounded,
 # since unsynchronised multi-device steps on CPU can deadlock in their collectives.
 IN_FLIGHT = 2
 
@@ -48,7 +50,7 @@ class Batches(NamedTuple):
 
     per_epoch: int
     epoch: Callable[[int, int], Iterator[Mapping[str, np.ndarray]]]  # (epoch, first batch) -> batches
-    place: Callable[[Mapping[str, np.ndarray]], dict[str, jax.Array]]  # onto the devices
+    place: Callable[[Sequence[Mapping[str, np.ndarray]]], dict[str, jax.Array]]  # those of a dispatch, onto the devices
 
 
 class Window:
@@ -62,13 +64,31 @@ class Window:
         self.steps = 0
         self.started = time.perf_counter()
 
-    def add(self, metrics: Mapping[str, Any]) -> None:
+    def add(self, metrics: Mapping[str, np.ndarray]) -> None:
+        """Metrics of a step, (sum, count) each."""
         self.steps += 1
         for name, pair in metrics.items():
-            self.sums[name] = self.sums.get(name, np.zeros(2)) + np.array([float(pair.total), float(pair.count)])
+            self.sums[name] = self.sums.get(name, np.zeros(2)) + pair
 
     def means(self) -> dict[str, float]:
         return {name: float(total / max(count, 1)) for name, (total, count) in self.sums.items()}
+
+
+def dispatch_sizes(done: int, steps: int, together: int, intervals: Sequence[int]) -> Iterator[int]:
+    """How many of the next `steps` steps go into each dispatch: `together`, or one by one where a multiple of an
+    interval comes sooner, so that two programs are compiled and checkpoints and log lines stay where they are."""
+    end = done + steps
+    while done < end:
+        nearest = min([end, *(done - done % every + every for every in intervals)])
+        size = together if nearest - done >= together else 1
+        yield size
+        done += size
+
+
+def grouped(batches: Iterator[B], sizes: Iterable[int]) -> Iterator[list[B]]:
+    """Groups of batches of the given sizes."""
+    for size in sizes:
+        yield list(itertools.islice(batches, size))
 
 
 def fit(
@@ -81,6 +101,7 @@ def fit(
     run: Path,
     config: LoopConfig,
     hyper: Any,
+    several: tuple[int, Callable[..., tuple[TrainState, dict[str, Any]]]] | None = None,
 ) -> TrainState:
     """Trains from `start` to the last epoch.
 
@@ -94,6 +115,8 @@ def fit(
         run: the run directory.
         config: epochs, seed and intervals.
         hyper: handed to each step.
+        several: a number of steps, and the step that does as many in one dispatch; where that number would pass a
+            checkpoint, a log line or the end of an epoch, `step` does them one by one.
 
     Returns:
         The final state.
@@ -104,23 +127,26 @@ def fit(
     key = jax.random.fold_in(jax.random.key(config.seed), 1)
     total = config.epochs * batches.per_epoch
     done = start.step
+    together, many = several or (1, step)
     with RunLog(run, done) as log, progress_bar("rows") as bar:
         task = bar.add_task("training", total=total * config.batch_size, completed=done * config.batch_size)
         window = Window()
-        pending: deque[tuple[Position, dict[str, Any]]] = deque()
+        pending: deque[tuple[Position, int, dict[str, Any]]] = deque()
 
         def settle(leave: int) -> None:
-            """Reads the metrics of all but the last `leave` steps, and stops at a loss that is not finite."""
+            """Reads the metrics of all but the last `leave` dispatches, and stops at a loss that is not finite."""
             while len(pending) > leave:
-                at, metrics = pending.popleft()
-                loss = float(metrics["loss"].total)
-                if not math.isfinite(loss):
-                    raise FloatingPointError(
-                        f"loss is {loss} at step {at.step + 1} (epoch {at.epoch}, batch {at.batch}); stopped. "
-                        f"The last good checkpoint is in {checkpoints.directory}"
-                    )
-                window.add(metrics)
-                bar.advance(task, config.batch_size)
+                at, steps, metrics = pending.popleft()
+                read = {name: np.reshape([pair.total, pair.count], (2, steps)).T for name, pair in metrics.items()}
+                for i in range(steps):
+                    loss = float(read["loss"][i, 0])
+                    if not math.isfinite(loss):
+                        raise FloatingPointError(
+                            f"loss is {loss} at step {at.step + i + 1} (epoch {at.epoch}, batch {at.batch + i}); "
+                            f"stopped. The last good checkpoint is in {checkpoints.directory}"
+                        )
+                    window.add({name: rows[i] for name, rows in read.items()})
+                bar.advance(task, steps * config.batch_size)
 
         def write_window() -> None:
             if window.steps:
@@ -131,17 +157,20 @@ def fit(
 
         for epoch in range(start.epoch, config.epochs):
             first = start.batch if epoch == start.epoch else 0
-            feed = device_prefetch(batches.epoch(epoch, first), batches.place)
-            for number, batch in enumerate(feed, first):
-                state, metrics = step(state, batch, key, hyper)
-                pending.append((Position(done, epoch, number), metrics))
-                done += 1
+            intervals = (config.checkpoint_every, config.log_every)
+            sizes = list(dispatch_sizes(done, batches.per_epoch - first, together, intervals))
+            feed = device_prefetch(grouped(batches.epoch(epoch, first), sizes), batches.place)
+            number = first
+            for size, batch in zip(sizes, feed, strict=True):
+                state, metrics = (step if size == 1 else many)(state, batch, key, hyper)
+                pending.append((Position(done, epoch, number), size, metrics))
+                done, number = done + size, number + size
                 settle(IN_FLIGHT)
-                at_end = number + 1 == batches.per_epoch
+                at_end = number == batches.per_epoch
                 if done % config.checkpoint_every == 0 and not at_end:
                     settle(0)
                     write_window()  # so that a resumed run logs the same windows
-                    checkpoints.save(state, Position(done, epoch, number + 1))
+                    checkpoints.save(state, Position(done, epoch, number))
                     window.clear()  # what a save takes is not training
                 elif done % config.log_every == 0:
                     settle(0)

@@ -43,6 +43,8 @@ def train(
     init: Path | None = None,
     freeze: Literal["all", "none"] = "none",
     add: tuple[str, ...] = (),
+    steps_per_dispatch: int = 1,
+    require_accelerator: bool = False,
     overwrite: bool = False,
 ) -> Path:
     """Trains a translator, or goes on with a run that was stopped.
@@ -54,6 +56,8 @@ def train(
         init: model file to start from, or the name of one that ships with the package.
         freeze: 'all' leaves the model's members as they are, bit for bit, and so the name of its joint space.
         add: descriptors of the records to add to the model.
+        steps_per_dispatch: steps that the host hands to the devices at once; changes nothing but the speed.
+        require_accelerator: fail where there is none, instead of training on the CPU.
         overwrite: discard what is in `workdir`.
 
     Returns:
@@ -71,7 +75,10 @@ def train(
     specs = inputs.choose_specs(info, config)
     if jax.process_count() > 1:
         raise ValueError(f"training runs in one process, found {jax.process_count()}")
-    devices = jax.local_devices()
+    devices = parallel.choose_devices(require_accelerator)
+    parallel.keep_compiled()
+    if steps_per_dispatch < 1:
+        raise ValueError(f"steps_per_dispatch is {steps_per_dispatch}, expected at least 1")
     check_batch(config.batch_size, devices)
     # What cannot be carried out must fail here, before anything is written.
     training = inputs.open_split(data, TRAIN, config, specs, config.batch_size)
@@ -118,14 +125,18 @@ def train(
         place = parallel.resident_batches(training.arrays, devices)
         batches = Batches(training.batches_per_epoch, training.row_batches, place)
     else:
-        place = partial(parallel.split_batch, devices=devices)
+        place = partial(parallel.split_batches, devices=devices)
         batches = Batches(training.batches_per_epoch, training.epoch, place)
     measure = validator(plain)
+    one = parallel.pmapped_step(step, devices, donate=True)
+    several = None
+    if steps_per_dispatch > 1:
+        many = parallel.pmapped_step(step, devices, together=steps_per_dispatch, donate=True)
+        several = (steps_per_dispatch, many)
     try:
         fit(
-            state, start, parallel.pmapped_step(step, devices), batches,
-            lambda s: measure({"params": s.params, "batch_stats": s.batch_stats}, rows),
-            checkpoints, run, config, _hyper(config),
+            state, start, one, batches, lambda s: measure({"params": s.params, "batch_stats": s.batch_stats}, rows),
+            checkpoints, run, config, _hyper(config), several,
         )  # fmt: skip
     finally:
         checkpoints.close()
@@ -234,6 +245,8 @@ def command(prog: str, arguments: list[str]) -> None:
         init: Path | None = None,
         freeze: Literal["all", "none"] = "none",
         add: tuple[str, ...] = (),
+        steps_per_dispatch: int = 1,
+        require_accelerator: bool = False,
         overwrite: bool = False,
         settings: Annotated[TrainConfig, tyro.conf.arg(name="")] = defaults,
     ) -> None:
@@ -247,9 +260,14 @@ def command(prog: str, arguments: list[str]) -> None:
             freeze: `all` trains what --add names into the joint space of --init and leaves its members as they are,
                 bit for bit: embeddings made with it before match those made afterwards.
             add: descriptors of the records to add to the model of --init.
+            steps_per_dispatch: steps that the host hands to the devices at once; changes nothing but the speed.
+            require_accelerator: fail where there is none, instead of training on the CPU.
             overwrite: discard what is in the run directory.
             settings: fields of the configuration.
         """
-        train(settings, data, workdir, init=init, freeze=freeze, add=add, overwrite=overwrite)
+        train(
+            settings, data, workdir, init=init, freeze=freeze, add=add, steps_per_dispatch=steps_per_dispatch,
+            require_accelerator=require_accelerator, overwrite=overwrite,
+        )  # fmt: skip
 
     tyro.cli(stage, prog=prog, args=arguments)
