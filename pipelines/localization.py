@@ -195,7 +195,7 @@ def _localized(
     with FeatureSet([place.stores[row.query]]) as features:
         for name in console.track(queries, str(row), "query"):
             photo = features.read(name)
-            rows = np.where(photo.valid[:, None], photo.descriptors, np.zeros((), photo.descriptors.dtype))
+            rows = photo.usable_rows()
             found[name] = localizer.localize_repeatedly(
                 photo.keypoints, rows, place.cameras[name], seeds, descriptor=features.held(name)
             )

@@ -111,7 +111,7 @@ def localise(stores: Mapping[str, Path], disparity: np.ndarray, translator: Tran
 def _localised(localizer: Localizer, store: Path) -> Localization:
     with FeatureSet([store]) as features:
         photo, held = features.read(RIGHT), features.held(RIGHT)
-    rows = np.where(photo.valid[:, None], photo.descriptors, np.zeros((), photo.descriptors.dtype))
+    rows = photo.usable_rows()
     return localizer.localize(photo.keypoints, rows, camera(OFFSET_PX, photo.image_size), descriptor=held)
 
 

@@ -53,6 +53,10 @@ class ImageFeatures:
     def __len__(self) -> int:
         return len(self.keypoints)
 
+    def usable_rows(self) -> np.ndarray:
+        """The descriptors, in which rows that are not valid are zero."""
+        return np.where(self.valid[:, None], self.descriptors, np.zeros((), self.descriptors.dtype))
+
 
 def found_hash(path: Path | str) -> str | None:
     """The configuration hash in an .h5 file's attributes; None where there is no such file or attribute."""

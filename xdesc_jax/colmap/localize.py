@@ -257,7 +257,7 @@ def _localize(
     chosen = None if candidates is None else candidates[name]
     try:
         photo = asked.read(name)
-        rows = np.where(photo.valid[:, None], photo.descriptors, np.zeros((), photo.descriptors.dtype))
+        rows = photo.usable_rows()
         return localizer.localize(photo.keypoints, rows, camera, descriptor=held, candidates=chosen, exclude=(name,))
     except ValueError as error:  # of this query alone: one damaged photo does not take the others' poses
         return Localization("failed", str(error))

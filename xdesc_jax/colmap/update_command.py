@@ -214,7 +214,7 @@ def _step(
     localizer, found = updated.localizer, {}
     for name, camera in cameras.items():
         photo = test.read(name)
-        rows = np.where(photo.valid[:, None], photo.descriptors, np.zeros((), photo.descriptors.dtype))
+        rows = photo.usable_rows()
         found[name] = localizer.localize(photo.keypoints, rows, camera, descriptor=_held(test, name), exclude=(name,))
     step["test"] = {
         "localized": float(np.mean([f.pose is not None for f in found.values()])),

@@ -35,9 +35,12 @@ def choose_devices(require_accelerator: bool = False) -> list[Any]:
     return devices
 
 
-def keep_compiled() -> None:
-    """Keeps compiled programs for later processes, unless JAX_COMPILATION_CACHE_DIR already says where."""
-    if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
+def keep_compiled(devices: list[Any]) -> None:
+    """Keeps an accelerator's compiled programs for later processes, unless JAX_COMPILATION_CACHE_DIR says where.
+
+    Not a CPU's: they are made for one kind of CPU, and a home folder may be shared by machines of several.
+    """
+    if devices[0].platform != "cpu" and getattr(jax.config, "jax_compilation_cache_dir", None) is None:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         jax.config.update("jax_compilation_cache_dir", str(cache / "xdesc-jax" / "compiled"))
 

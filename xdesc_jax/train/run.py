@@ -76,7 +76,7 @@ def train(
     if jax.process_count() > 1:
         raise ValueError(f"training runs in one process, found {jax.process_count()}")
     devices = parallel.choose_devices(require_accelerator)
-    parallel.keep_compiled()
+    parallel.keep_compiled(devices)
     if steps_per_dispatch < 1:
         raise ValueError(f"steps_per_dispatch is {steps_per_dispatch}, expected at least 1")
     check_batch(config.batch_size, devices)
