@@ -9,11 +9,12 @@ import pytest
 from exact_scene import CAMERA, NAMES, make_scene
 
 from xdesc_jax.colmap.build import build_database, copy_database, made_with
-from xdesc_jax.colmap.cameras import choose_intrinsics, database_cameras, parse_camera
+from xdesc_jax.colmap.cameras import choose_intrinsics, database_cameras
 from xdesc_jax.colmap.database import MAX_IMAGES
 from xdesc_jax.colmap.mapping import map_incrementally, verify
 from xdesc_jax.colmap.mapping_settings import MappingSettings
 from xdesc_jax.colmap.pycolmap_api import pycolmap, read_model
+from xdesc_jax.colmap.queries import parse_camera
 from xdesc_jax.descriptors import DescriptorSpec, get_spec
 from xdesc_jax.feature_set import FeatureSet
 from xdesc_jax.match_file import MatchWriter

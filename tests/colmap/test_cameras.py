@@ -10,7 +10,6 @@ from xdesc_jax.colmap.cameras import (
     choose_intrinsics,
     database_cameras,
     guessed_camera,
-    parse_camera,
     read_intrinsics,
     share_cameras,
 )
@@ -18,6 +17,7 @@ from xdesc_jax.colmap.database import CAMERA_MODELS, DatabaseReader
 from xdesc_jax.colmap.model import Camera
 from xdesc_jax.colmap.pycolmap_api import pycolmap
 from xdesc_jax.colmap.pycolmap_database import camera_models
+from xdesc_jax.colmap.queries import PARAMETERS, focals, parse_camera
 
 LISTED = Camera("PINHOLE", 640, 480, (500.0, 510.0, 320.0, 240.0))
 GIVEN = Camera("SIMPLE_RADIAL", 640, 480, (480.0, 320.0, 240.0, 0.01))
@@ -125,17 +125,19 @@ def test_list_is_read_with_blanks_and_model_names_in_names(tmp_path):
     [
         ("a.jpg PINHOL 640 480 1 2 3 4", "expected 'name MODEL"),
         ("PINHOLE 640 480 1 2 3 4", "expected 'name MODEL"),
-        ("a.jpg PINHOLE 640 480 1 2 3", "has 5 numbers, expected width, height and 4 parameters of PINHOLE"),
-        ("a.jpg PINHOLE 640 480 1 2 3 x", "expected 'MODEL width"),
-        ("a.jpg PINHOLE 640 480 0 2 3 4", "focal lengths above 0"),
-        ("a.jpg PINHOLE 640.5 480 1 2 3 4", "whole px"),
+        ("a.jpg PINHOLE 640 480 1 2 3", "3 parameters, but PINHOLE has 4"),
+        ("a.jpg PINHOLE 640 480 1 2 3 x", "with finite numbers"),
+        ("a.jpg PINHOLE 640 480 0 2 3 4", "focal length is 0 px, expected above 0"),
+        ("a.jpg PINHOLE 640 480 1 0 3 4", "focal length is 0 px, expected above 0"),
+        ("a.jpg", "'a.jpg' .* has no intrinsics"),
+        ("a.jpg PINHOLE 640.5 480 1 2 3 4", "whole numbers"),
         ("a.jpg PINHOLE 640 480 1 2 nan 4", "finite"),
         ("b.jpg PINHOLE 640 480 1 2 3 4\n" * 2, "listed twice"),
     ],
 )
 def test_line_that_is_not_as_expected_is_named(tmp_path, line, message):
     (tmp_path / "list.txt").write_text(line)
-    with pytest.raises(ValueError, match=rf"list.txt:\d: .*{message}"):
+    with pytest.raises(ValueError, match=rf"list.txt(:\d)?: .*{message}"):
         read_intrinsics(tmp_path / "list.txt")
 
 
@@ -155,6 +157,12 @@ def test_model_and_database_are_read_and_agree(tmp_path):
     assert {n: c.params for n, c in from_model.items()} == {n: c.params for n, c in from_database.items()}
     assert not any(c.known for c in from_database.values())  # as the synthetic database says
     assert (tmp_path / "d.db").read_bytes() == before
+
+
+def test_focal_lengths_of_camera_models_are_colmaps():
+    for name, model in camera_models().items():
+        assert model.focal == tuple(range(focals(name))), name
+        assert model.parameters == PARAMETERS[name]
 
 
 def test_numbers_of_camera_models_are_colmaps():

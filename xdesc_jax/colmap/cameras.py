@@ -8,8 +8,6 @@ length of 1.2 max(width, height), whose `known` is False.
 from __future__ import annotations
 
 import dataclasses
-import math
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Literal
@@ -18,12 +16,11 @@ from xdesc_jax import console
 from xdesc_jax.colmap.database import DatabaseReader
 from xdesc_jax.colmap.model import Camera
 from xdesc_jax.colmap.pycolmap_database import camera_models, exif_camera
+from xdesc_jax.colmap.queries import EXPECTED, FOCAL_GUESS, read_queries
 
 Source = Literal["command line", "file", "database", "exif", "guess"]
 Sharing = Literal["photo", "folder", "size"]
 
-FOCAL_GUESS = 1.2  # of the longer side, as COLMAP guesses
-FORM = "MODEL width height params..."
 _SHOWN = 5
 
 
@@ -46,31 +43,6 @@ class Intrinsics:
         return self.source in ("command line", "file")
 
 
-def parse_camera(text: str, where: str) -> Camera:
-    """A camera of the words 'MODEL width height params...'.
-
-    Raises:
-        ValueError: an unknown model, a wrong number of parameters, or values that cannot be; says `where`.
-    """
-    model, *words = text.split()
-    models = camera_models()
-    if model not in models:
-        raise ValueError(f"{where}: camera model is {model!r}, expected one of {', '.join(models)}")
-    try:
-        values = [float(word) for word in words]
-    except ValueError as error:
-        raise ValueError(f"{where}: expected '{FORM}', found {text!r} ({error})") from error
-    if len(values) != 2 + models[model].parameters:
-        raise ValueError(f"{where}: {text!r} has {len(values)} numbers, expected width, height and "
-                         f"{models[model].parameters} parameters of {model}")  # fmt: skip
-    width, height, *params = values
-    if not all(map(math.isfinite, values)) or min(width, height) < 1 or width % 1 or height % 1:
-        raise ValueError(f"{where}: expected a size of whole px above 0 and finite parameters, found {text!r}")
-    if any(params[index] <= 0 for index in models[model].focal):
-        raise ValueError(f"{where}: expected focal lengths above 0 px, found {text!r}")
-    return Camera(model, int(width), int(height), tuple(params))
-
-
 def read_intrinsics(path: Path | str) -> dict[str, Camera]:
     """Cameras by photo name, of a list in hloc's form, the folder of a COLMAP model, or a COLMAP database.
 
@@ -91,24 +63,10 @@ def read_intrinsics(path: Path | str) -> dict[str, Camera]:
     with path.open("rb") as file:
         if file.read(7) == b"SQLite ":
             return database_cameras(path)
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8 text ({error})") from error
-    cameras: dict[str, Camera] = {}
-    models = camera_models()
-    for number, line in enumerate(lines, start=1):
-        if not line.strip() or line.startswith("#"):
-            continue
-        where = f"{path}:{number}"
-        # The last word that names a model, since a photo's name may hold one.
-        at = [m for m in re.finditer(r"\S+", line) if m.group() in models]
-        if not at or not (name := line[: at[-1].start()].strip()):
-            raise ValueError(f"{where}: expected 'name {FORM}', found {line!r}")
-        if name in cameras:
-            raise ValueError(f"{where}: {name!r} is listed twice")
-        cameras[name] = parse_camera(line[at[-1].start() :], f"{where}: {name!r}")
-    return cameras
+    cameras = read_queries(path)
+    if bare := [name for name, camera in cameras.items() if camera is None]:
+        raise ValueError(f"{path}: {EXPECTED}, but {bare[0]!r} (first of {len(bare)}) has no intrinsics")
+    return {name: camera for name, camera in cameras.items() if camera is not None}
 
 
 def database_cameras(path: Path | str) -> dict[str, Camera]:

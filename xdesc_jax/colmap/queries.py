@@ -23,6 +23,11 @@ PARAMETERS = {
     "RAD_TAN_THIN_PRISM_FISHEYE": 16, "SIMPLE_DIVISION": 4, "DIVISION": 5, "SIMPLE_FISHEYE": 3, "FISHEYE": 4,
     "EUCM": 6, "EQUIRECTANGULAR": 2,
 }  # fmt: skip
+# Those whose first two parameters are focal lengths; of the others the first is, but for EQUIRECTANGULAR.
+TWO_FOCALS = {
+    "PINHOLE", "OPENCV", "OPENCV_FISHEYE", "FULL_OPENCV", "FOV", "THIN_PRISM_FISHEYE", "RAD_TAN_THIN_PRISM_FISHEYE",
+    "DIVISION", "FISHEYE", "EUCM",
+}  # fmt: skip
 FOCAL_GUESS = 1.2  # times the longer side, as COLMAP guesses
 EXPECTED = "expected 'name MODEL width height params...'"
 
@@ -59,8 +64,32 @@ def check_camera(camera: Camera, where: str) -> None:
         raise ValueError(f"{where}: photo size is {camera.width} x {camera.height} px, expected above 0")
     if not all(map(math.isfinite, camera.params)):
         raise ValueError(f"{where}: parameters are {list(camera.params)}, expected finite ones")
-    if camera.model != "EQUIRECTANGULAR" and camera.params[0] <= 0:  # that one has no focal length
-        raise ValueError(f"{where}: focal length is {camera.params[0]:g} px, expected above 0")
+    if bad := [focal for focal in camera.params[: focals(camera.model)] if focal <= 0]:
+        raise ValueError(f"{where}: focal length is {bad[0]:g} px, expected above 0")
+
+
+def focals(model: str) -> int:
+    """How many of a camera model's first parameters are focal lengths."""
+    return 0 if model == "EQUIRECTANGULAR" else 1 + (model in TWO_FOCALS)
+
+
+def parse_camera(text: str, where: str) -> Camera:
+    """A camera of the words 'MODEL width height params...'.
+
+    Raises:
+        ValueError: an unknown model, a wrong number of parameters, or values that cannot be; says `where`.
+    """
+    model, *words = text.split()
+    if model not in PARAMETERS:
+        raise ValueError(f"{where}: camera model is {model!r}, expected one of {', '.join(PARAMETERS)}")
+    values = [_number(word) for word in words]
+    if len(values) < 2 or not all(math.isfinite(v) for v in values):
+        raise ValueError(f"{where}: expected 'MODEL width height params...' with finite numbers: {text!r}")
+    if not all(v.is_integer() for v in values[:2]):
+        raise ValueError(f"{where}: photo size is {values[0]:g} x {values[1]:g} px, expected whole numbers")
+    camera = Camera(model, int(values[0]), int(values[1]), tuple(values[2:]))
+    check_camera(camera, where)
+    return camera
 
 
 def guessed_camera(size: tuple[int, int]) -> Camera:
@@ -127,15 +156,8 @@ def _parse_query(line: str, where: str) -> tuple[str, Camera | None]:
         if len(words) > 3 and all(numbers[-2:]):
             raise ValueError(f"{where}: no camera model that COLMAP knows, {EXPECTED}: {line!r}")
         return line, None
-    name, model = line[: words[at][0]].rstrip(), words[at][1]
-    values = [_number(word) for _, word in words[at + 1 :]]
-    if len(values) < 2 or not all(math.isfinite(v) for v in values):
-        raise ValueError(f"{where}: {EXPECTED} with finite numbers: {line!r}")
-    if not all(v.is_integer() for v in values[:2]):
-        raise ValueError(f"{where}: photo size is {values[0]:g} x {values[1]:g} px, expected whole numbers")
-    camera = Camera(model, int(values[0]), int(values[1]), tuple(values[2:]))
-    check_camera(camera, f"{where}: {name!r}")
-    return name, camera
+    name = line[: words[at][0]].rstrip()
+    return name, parse_camera(line[words[at][0] :], f"{where}: {name!r}")
 
 
 def _number(word: str) -> float:

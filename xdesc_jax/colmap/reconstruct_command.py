@@ -22,7 +22,6 @@ from xdesc_jax.colmap.cameras import (
     Sharing,
     choose_intrinsics,
     database_cameras,
-    parse_camera,
     read_intrinsics,
 )
 from xdesc_jax.colmap.database import is_database
@@ -30,6 +29,7 @@ from xdesc_jax.colmap.mapping import PairCounts, check_poses, map_incrementally,
 from xdesc_jax.colmap.mapping_settings import MappingSettings
 from xdesc_jax.colmap.pycolmap_api import read_model
 from xdesc_jax.colmap.pycolmap_mapping import model_figures, model_names
+from xdesc_jax.colmap.queries import parse_camera
 from xdesc_jax.colmap.reconstruct import DATABASE, MODELS
 from xdesc_jax.feature_set import FeatureSet
 from xdesc_jax.files import already_done, config_hash, content_hash, write_json

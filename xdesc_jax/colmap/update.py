@@ -18,6 +18,7 @@ from xdesc_jax.colmap.localization_map import LocalizationMap, MapPhoto
 from xdesc_jax.colmap.localizer import Localization, Localizer, PoseSettings
 from xdesc_jax.colmap.model import Camera, Model, Pose
 from xdesc_jax.colmap.pycolmap_update import NewPhoto, residuals_px
+from xdesc_jax.colmap.queries import focals
 from xdesc_jax.descriptors import from_stored
 from xdesc_jax.feature_set import Held
 from xdesc_jax.features.keypoints import COLMAP_CENTER
@@ -169,8 +170,8 @@ def _refined(camera: Camera, result: Localization) -> Camera:
     """The camera with the focal length that was estimated with the pose, where its own was a guess."""
     if result.focal_px is None:
         return camera
-    focals = 2 if camera.model in ("PINHOLE", "OPENCV", "OPENCV_FISHEYE", "FULL_OPENCV") else 1
-    return dataclasses.replace(camera, params=(result.focal_px,) * focals + camera.params[focals:])
+    count = focals(camera.model)
+    return dataclasses.replace(camera, params=(result.focal_px,) * count + camera.params[count:])
 
 
 def _angle(a: np.ndarray, b: np.ndarray) -> float:
