@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import NullFormatter
+from matplotlib.ticker import MaxNLocator, NullFormatter
 
 from xdesc_jax.colmap.model import Pose
 from xdesc_jax.evaluate.covisibility import Covisibility
@@ -208,6 +208,7 @@ def growth(steps: Sequence[float], curves: Mapping[str, Sequence[float]], what: 
         for i, (name, values) in enumerate(curves.items()):
             panel.plot(steps, values, label=name, color=PALETTE[i % len(PALETTE)], marker="o", markersize=3.5)
         panel.set(xlabel="new photos", ylabel=what)
+        panel.xaxis.set_major_locator(MaxNLocator(integer=True))
         panel.set_ylim(bottom=0)
         panel.grid(color=faint, linewidth=0.5, alpha=0.6)
         if len(curves) > 1:

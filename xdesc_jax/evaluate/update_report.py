@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from xdesc_jax.evaluate import map_drawing
-from xdesc_jax.evaluate.map_report import Table, both, write_map_report
+from xdesc_jax.evaluate.map_report import Spread, Table, both, write_map_report
 from xdesc_jax.evaluate.poses import UNITS
 
 TEXT = (
@@ -35,8 +35,8 @@ def write_report(path: Path, about: Mapping[str, Any]) -> Path:
         inliers["test photos"] = [step["test"]["median_inliers"] for step in steps]
     measured = tested and "within" in steps[0]["test"]
     if measured:
-        columns += [f"test: % {limit}" for limit in steps[0]["test"]["within"]]
-        columns += [f"test: {unit}", "test: deg"]
+        columns += [f"% {limit}" for limit in steps[0]["test"]["within"]]
+        columns += [unit, "deg"]
     rows = [_row(step, tested, measured) for step in steps]
     photos = [step["photos"] for step in steps]
     pictures = [both(map_drawing.growth, photos, curves, "share", title="Shares as new photos come in")]
@@ -50,15 +50,14 @@ def write_report(path: Path, about: Mapping[str, Any]) -> Path:
 
 
 def _row(step: Mapping[str, Any], tested: bool, measured: bool) -> list[Any]:
-    row: list[Any] = [
-        step["photos"],
-        step["registered"],
-        *(round(100 * step[k], 2) for k in ("real_rows", "real_points")),
-    ]
-    row.append(step["median_inliers"])
+    def cell(value: float | None, digits: int, factor: float = 1) -> Spread | None:
+        return None if value is None else Spread((factor * value,), digits)
+
+    row: list[Any] = [step["photos"], step["registered"]]
+    row += [cell(step[key], 1, 100) for key in ("real_rows", "real_points")] + [cell(step["median_inliers"], 0)]
     if tested:
-        row += [round(100 * step["test"]["localized"], 1), step["test"]["median_inliers"]]
+        row += [cell(step["test"]["localized"], 1, 100), cell(step["test"]["median_inliers"], 0)]
     if measured:
-        row += [round(100 * share, 1) for share in step["test"]["within"].values()]
-        row += [step["test"]["median_position"], step["test"]["median_rotation_deg"]]
+        row += [cell(share, 1, 100) for share in step["test"]["within"].values()]
+        row += [cell(step["test"]["median_position"], 4), cell(step["test"]["median_rotation_deg"], 3)]
     return row
