@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from xdesc_jax.files import already_done, atomic, config_hash, read_json, write_json
@@ -47,3 +50,26 @@ def test_finished_work_is_skipped_and_other_work_refused(tmp_path):
 
 def test_hash_does_not_depend_on_the_order_of_fields():
     assert config_hash({"a": 1, "b": [2]}) == config_hash({"b": [2], "a": 1}) != config_hash({"a": 1, "b": [3]})
+
+
+FULL_DISK = """
+import resource, signal
+import numpy as np
+from xdesc_jax.descriptors import get_spec
+from xdesc_jax.store import ImageFeatures, StoreWriter
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, resource.RLIM_INFINITY))
+with StoreWriter({path!r}, get_spec("hardnet")) as writer:
+    for i in range(10):
+        rows = np.ones((500, 128), np.float32)
+        writer.write(f"{{i}}.jpg", ImageFeatures(rows[:, :2], rows, np.ones(500, bool), (9, 9)))
+"""
+
+
+def test_a_file_that_does_not_fit_on_the_disk_is_named_and_leaves_nothing(tmp_path):
+    """A limit to the size of files stands for the full disk."""
+    program = FULL_DISK.format(path=str(tmp_path / "a.h5"))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0 and f"{tmp_path / 'a.h5'}: cannot be written (File too large)" in done.stderr
+    assert list(tmp_path.iterdir()) == []

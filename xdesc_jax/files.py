@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import hashlib
 import json
 import os
@@ -15,6 +16,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextlib.contextmanager
@@ -34,6 +37,10 @@ def atomic(path: Path | str) -> Iterator[Path]:
             shutil.rmtree(aside)
         else:
             os.replace(temporary, path)
+    except OSError as error:
+        if error.errno in _FULL:  # told without a name, or with that of the temporary file
+            raise OSError(error.errno, f"{path}: cannot be written ({os.strerror(error.errno)})") from error
+        raise
     finally:
         _remove(temporary)
 
