@@ -25,7 +25,7 @@ def photos(tmp_path_factory):
     return folder
 
 
-def test_photos_become_a_map_in_which_a_photo_of_another_descriptor_is_found(photos, tmp_path):
+def test_photos_become_a_map_in_which_another_photo_is_found(photos, tmp_path):
     true = read_model(photos / "true")
     query, *others = true.names
     (tmp_path / "map.txt").write_text("".join(f"{name}\n" for name in others))
@@ -34,13 +34,12 @@ def test_photos_become_a_map_in_which_a_photo_of_another_descriptor_is_found(pho
     (tmp_path / "query.txt").write_text(line)
     features = tmp_path / "features"
     stages = [
-        ["extract", photos / "photos", features, "--descriptors", "sift", "hardnet-xdesc", "--keypoints", "colmap"],
+        ["extract", photos / "photos", features, "--descriptors", "sift", "--keypoints", "colmap"],
         ["match", features / "sift.h5", tmp_path / "m.h5", "--pairs", "exhaustive"],
         ["reconstruct", features / "sift.h5", tmp_path / "map", "--matches", tmp_path / "m.h5",
-         "--intrinsics", photos / "true", "--only", tmp_path / "map.txt", "--min-initial-inliers", 30],
+         "--intrinsics", photos / "true", "--only", tmp_path / "map.txt", "--min-initial-inliers", 30, "--threads", 1],
         ["localize", tmp_path / "map" / "models" / "0", tmp_path / "out", "--features", features / "sift.h5",
-         "--queries", tmp_path / "query.txt", "--query-features", features / "hardnet-xdesc.h5",
-         "--mode", "embed", "--model", "colmap", "--pairs", "exhaustive"],
+         "--queries", tmp_path / "query.txt", "--pairs", "exhaustive"],
     ]  # fmt: skip
     for words in stages:
         assert main([str(word) for word in words]) == 0, words[0]
