@@ -1,6 +1,6 @@
 """Speed of exhaustive matching in the joint space against COLMAP's brute-force matching of SIFT.
 
-Run: python benchmarks/exhaustive_matching.py [photos] [rows]. Matches all pairs of 25 photos of 4000 rows of
+Run: python benchmarks/exhaustive_matching.py [photos] [rows] [repeats]. Matches all pairs of 25 photos of 4000 rows of
 `colmap-sift`: ours after translation to the joint space of the shipped model 'colmap' (mutual neighbours, exact,
 symmetric ratio test), COLMAP's on the rows themselves (mutual, ratio and distance tests, no geometric
 verification), both on all cores. Prints COLMAP's time over ours (target >= 1), medians of alternating repeats,
@@ -27,7 +27,6 @@ from xdesc_jax.infer import Translator
 from xdesc_jax.matching import match
 from xdesc_jax.routes import Router, Rows
 
-REPEATS = 3
 SHARED = 0.3  # of a photo's rows show what the other photos show
 
 
@@ -62,7 +61,7 @@ def colmap(path: Path, brute_force: bool) -> float:
     return time.perf_counter() - start
 
 
-def main(photos: int, count: int) -> None:
+def main(photos: int = 25, count: int = 4000, repeats: int = 3) -> None:
     translator = Translator.from_pretrained("colmap")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "database.db"
@@ -74,7 +73,7 @@ def main(photos: int, count: int) -> None:
             route = Router("embed", translator).route(held, held)
             pairs = list(itertools.combinations(features.names, 2))
             ours, translation, brute, approximate = [], [], [], []
-            for _ in range(REPEATS):
+            for _ in range(repeats):
                 start = time.perf_counter()
                 rows = Rows(features, translator)
                 x = {name: rows(name, route.target) for name in features.names}
@@ -85,7 +84,7 @@ def main(photos: int, count: int) -> None:
                 ours.append(time.perf_counter() - start)
                 brute.append(colmap(peer, True))
                 approximate.append(colmap(peer, False))
-    print(f"{photos} photos x {count} rows, {len(pairs)} pairs, {os.cpu_count()} cores, medians of {REPEATS}")
+    print(f"{photos} photos x {count} rows, {len(pairs)} pairs, {os.cpu_count()} cores, medians of {repeats}")
     for name, times in {
         "ours, in the joint space": ours,
         "translation to it, once": translation,
@@ -99,4 +98,4 @@ def main(photos: int, count: int) -> None:
 
 
 if __name__ == "__main__":
-    main(*(int(word) for word in sys.argv[1:3]) if len(sys.argv) == 3 else (25, 4000))
+    main(*(int(word) for word in sys.argv[1:4]))
