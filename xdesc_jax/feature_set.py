@@ -113,7 +113,9 @@ class FeatureSet:
         reader = self._reader(name)
         if isinstance(reader, FeatureStore):
             origin = reader.attributes.get(ratio_keys.TRANSLATED_FROM)
-            return Held(reader.spec, None if origin is None else str(origin))
+            if origin is None or reader.all_real(name):
+                return Held(reader.spec)
+            return Held(reader.spec, str(origin))
         spec = reader.spec(name) or self._given
         if spec is None:
             reader.descriptors(name)  # says what is wrong where there are rows

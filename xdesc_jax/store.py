@@ -154,6 +154,11 @@ class FeatureStore:
         self._check_keypoints(name, found.shape)
         return found.reshape(-1, 2)
 
+    def all_real(self, name: str) -> bool:
+        """Whether all rows of a photo were extracted, in a file of translated ones (see `ImageFeatures.real`)."""
+        with self.reading(name) as group:
+            return "real" in group and bool(np.all(group["real"]))
+
     def _check_keypoints(self, name: str, shape: tuple[int, ...]) -> None:
         none = len(shape) > 0 and shape[0] == 0  # other writers store no keypoints as [0]
         if not none and (len(shape) != 2 or shape[1] != 2):

@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
+import shutil
 
+import h5py
 import numpy as np
 import pytest
 from place import WIDTH, rewrite
@@ -10,7 +12,9 @@ from place import WIDTH, rewrite
 from xdesc_jax.cli import main
 from xdesc_jax.colmap.pycolmap_api import pycolmap, read_model
 from xdesc_jax.colmap.queries import read_queries
+from xdesc_jax.colmap.update import UpdatedMap
 from xdesc_jax.descriptors import DescriptorSpec, unit_rows
+from xdesc_jax.feature_set import FeatureSet
 from xdesc_jax.store import FeatureStore, StoreWriter
 
 SPEC = DescriptorSpec("own-b", WIDTH)
@@ -183,4 +187,106 @@ def test_photos_of_another_descriptor_or_of_the_map_are_refused(place, translate
     (tmp_path / "own.txt").write_text(new.read_text().replace(place.queries[0], place.names[0]))
     assert run(place, tmp_path / "out", translated, tmp_path / "own.txt") == 2
     assert f"1 new photos are in the map already, first ['{place.names[0]}']" in capsys.readouterr().err
+    words = ["--test-queries", new, "--test-features", place.features["own-b"]]
+    assert run(place, tmp_path / "out", translated, new, *words) == 2
+    assert "2 test photos are in the map or among the new ones" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_rows_that_are_translations_themselves_are_refused(place, translated, new, tmp_path, capsys):
+    fake = tmp_path / "fake.h5"
+    with (
+        FeatureStore(place.features["own-b"]) as store,
+        StoreWriter(fake, SPEC, {"translated_from": "own-a"}) as writer,
+    ):
+        for name in place.queries:
+            writer.write(name, store.read(name))
+    assert run(place, tmp_path / "out", translated, new, new_features=fake) == 2
+    assert "were translated from 'own-a'" in capsys.readouterr().err
+
+
+def test_an_output_that_is_or_holds_an_input_or_other_things_is_refused(place, translated, new, tmp_path, capsys):
+    parent = tmp_path / "map"
+    shutil.copytree(place.model, parent / "0")
+    (parent / "database.db").write_bytes(b"only copy")
+    before = sorted(path.name for path in parent.rglob("*"))
+    for out in (parent, parent / "0", parent / "0" / "updated"):
+        assert run(place, out, translated, new, "--overwrite", model=parent / "0") == 2
+        assert "choose another output" in capsys.readouterr().err
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "thesis.txt").write_text("mine")
+    assert run(place, other, translated, new, "--overwrite") == 2
+    assert (other / "thesis.txt").read_text() == "mine"
+    assert sorted(path.name for path in parent.rglob("*")) == before
+
+
+def test_of_two_keypoints_of_a_photo_at_one_point_one_is_replaced(place, translated, new, tmp_path):
+    model = pycolmap.Reconstruction(place.model)
+    image = next(i for i in model.images.values() if i.name == place.names[0])
+    seen = [k for k, p in enumerate(image.points2D) if p.has_point3D()]
+    free = next(k for k, p in enumerate(image.points2D) if not p.has_point3D())
+    model.add_observation(image.points2D[seen[0]].point3D_id, pycolmap.TrackElement(image.image_id, free))
+    (tmp_path / "twice").mkdir()
+    model.write(tmp_path / "twice")
+    assert run(place, tmp_path / "out", translated, new, model=tmp_path / "twice") == 0
+    after = photos(tmp_path / "out" / "features.h5")[place.names[0]]
+    assert after.real[seen[0]] and not after.real[free]
+
+
+def test_other_features_of_test_photos_are_another_configuration(place, translated, new, tmp_path, capsys):
+    for name, line in zip("ab", new.read_text().splitlines(keepends=True), strict=True):
+        (tmp_path / f"{name}.txt").write_text(line)
+    dark = rewrite(
+        place.features["own-b"], tmp_path / "dark.h5", lambda n, p: dataclasses.replace(p, valid=np.zeros(len(p), bool))
+    )
+    words = ["--test-queries", tmp_path / "b.txt", "--test-features"]
+    assert run(place, tmp_path / "out", translated, tmp_path / "a.txt", *words, place.features["own-b"]) == 0
+    assert run(place, tmp_path / "out", translated, tmp_path / "a.txt", *words, dark) == 2
+    assert "another configuration" in capsys.readouterr().err
+
+
+def test_a_rig_that_has_the_next_id_is_no_obstacle(place, translated, new, tmp_path):
+    model = pycolmap.Reconstruction(place.model)
+    rig = pycolmap.Rig()
+    rig.rig_id = max(*model.cameras, *model.images) + 1
+    camera = pycolmap.Camera(camera_id=rig.rig_id + 7, model="SIMPLE_PINHOLE", width=9, height=9, params=[9, 4, 4])
+    model.add_camera(camera)
+    rig.add_ref_sensor(camera.sensor_id)
+    model.add_rig(rig)
+    (tmp_path / "rigs").mkdir()
+    model.write(tmp_path / "rigs")
+    assert run(place, tmp_path / "out", translated, new, model=tmp_path / "rigs") == 0
+    assert pycolmap.Reconstruction(tmp_path / "out" / "model").num_reg_images() == len(place.names) + 2
+
+
+def test_a_damaged_photo_fails_alone(place, translated, new, tmp_path):
+    damaged = rewrite(place.features["own-b"], tmp_path / "damaged.h5", lambda n, p: p)
+    with h5py.File(damaged, "a") as file:
+        del file[place.queries[0]]["descriptors"]
+        file[place.queries[0]]["descriptors"] = np.zeros((WIDTH, 3), np.float32)
+    assert run(place, tmp_path / "out", translated, new, new_features=damaged) == 0
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert list(summary["failed"]) == [place.queries[0]] and summary["registered"] == [place.queries[1]]
+
+
+def test_new_photos_are_native_afterwards_and_the_others_are_not(place, translated, new, tmp_path):
+    assert run(place, tmp_path / "out", translated, new) == 0
+    with FeatureSet([tmp_path / "out" / "features.h5"]) as features:
+        assert features.held(place.queries[0]).translated_from is None
+        assert features.held(place.names[0]).translated_from == "own-a"
+
+
+def test_new_photos_are_retrieved_for_later_ones(place, translated, new, tmp_path, monkeypatch):
+    candidates, take_in = {}, UpdatedMap.take_in
+
+    def watched(self, batch):
+        found = take_in(self, batch)
+        candidates.update({name: result.candidates for name, result in found.items()})
+        return found
+
+    monkeypatch.setattr(UpdatedMap, "take_in", watched)
+    words = ["--batch", 1, "--retrieval", 50, "--model", place.translator]
+    assert run(place, tmp_path / "out", translated, new, *words) == 0
+    first, second = place.queries
+    assert first in candidates[second] and set(candidates[first]) == set(place.names)

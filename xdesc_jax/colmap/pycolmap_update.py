@@ -52,12 +52,12 @@ def add_photos(model: Path, out: Path, photos: Sequence[NewPhoto]) -> None:
     """
     reconstruction = pycolmap.Reconstruction(model)
     point_ids = np.array(sorted(reconstruction.points3D))
-    camera_id = max(reconstruction.cameras, default=0)
-    image_id = max(reconstruction.images, default=0)
-    for photo in photos:
-        camera_id, image_id = camera_id + 1, image_id + 1
-        reconstruction.add_camera_with_trivial_rig(_camera(photo.camera, camera_id))
-        image = pycolmap.Image(name=photo.name, camera_id=camera_id, image_id=image_id)
+    # A trivial rig has its camera's id, and a trivial frame its image's.
+    taken = (reconstruction.cameras, reconstruction.rigs, reconstruction.images, reconstruction.frames)
+    last = max((max(ids) for ids in taken if ids), default=0)
+    for image_id, photo in enumerate(photos, start=last + 1):
+        reconstruction.add_camera_with_trivial_rig(_camera(photo.camera, image_id))
+        image = pycolmap.Image(name=photo.name, camera_id=image_id, image_id=image_id)
         image.points2D = pycolmap.Point2DList([pycolmap.Point2D(xy) for xy in photo.xy])
         rigid = pycolmap.Rigid3d(pycolmap.Rotation3d(photo.pose.rotation), photo.pose.translation)
         reconstruction.add_image_with_trivial_frame(image, rigid)

@@ -22,6 +22,8 @@ from xdesc_jax.colmap.queries import focals
 from xdesc_jax.descriptors import from_stored
 from xdesc_jax.feature_set import Held
 from xdesc_jax.features.keypoints import COLMAP_CENTER
+from xdesc_jax.infer import EMBEDDING
+from xdesc_jax.retrieval import VladIndex, vlad
 from xdesc_jax.store import ImageFeatures
 
 
@@ -70,7 +72,7 @@ class UpdatedMap:
         # Only translated rows have an angle to beat: real ones stay.
         self._angle = {name: np.where(rows, -1.0, np.inf) for name, rows in self.real.items()}
         self._observed = np.zeros(len(built.points), bool)
-        self._tracks = _tracks(built)
+        self._tracks = _tracks(built, model)
         self.added: list[NewPhoto] = []
 
     @property
@@ -105,6 +107,7 @@ class UpdatedMap:
             What became of each; those that failed change nothing.
         """
         localizer, found, photos = self.localizer, {}, dict(self._map.photos)
+        changed: set[str] = set()
         for name, features, held, camera in batch:
             result = localizer.localize(features.keypoints, _valid(features), camera, descriptor=held, exclude=(name,))
             found[name] = result
@@ -112,14 +115,26 @@ class UpdatedMap:
                 continue
             point = self._observations(features, result, camera)
             rows = from_stored(_valid(features), held.spec, name) if not held.spec.binary else _valid(features)
-            self._replace(rows, point, result.pose)
+            changed |= {name, *self._replace(rows, point, result.pose)}
             photos[name] = MapPhoto(held, held.spec, rows, point)
             xy = features.keypoints.astype(np.float64) + COLMAP_CENTER
             self.added.append(NewPhoto(name, _refined(camera, result), result.pose, xy, point))
-        for name in self.real:
+        for name in changed & self.real.keys():
             photos[name] = dataclasses.replace(photos[name], rows=self._rows[name].copy())
-        self._map = dataclasses.replace(self._map, photos=photos)
+        index = self._indexed(photos, changed) if self._map.index is not None else None
+        self._map = dataclasses.replace(self._map, photos=photos, index=index)
         return found
+
+    def _indexed(self, photos: Mapping[str, MapPhoto], changed: set[str]) -> VladIndex:
+        """The index with the vectors of photos whose rows changed, in the vocabulary that it has."""
+        index, translator = self._map.index, self._map.translator
+        assert index is not None and translator is not None
+        vectors = dict(zip(index.names, index.vectors, strict=True))
+        for name in changed:
+            photo = photos[name]
+            stream = translator.stream(photo.space.name, EMBEDDING, packed=photo.space.binary)
+            vectors[name] = vlad(stream(photo.rows), index.centers)
+        return VladIndex(index.centers, list(vectors), np.stack(list(vectors.values())))
 
     def _observations(self, features: ImageFeatures, result: Localization, camera: Camera) -> np.ndarray:
         """[N] which point each keypoint observes, each point once; -1 for none."""
@@ -135,8 +150,9 @@ class UpdatedMap:
         point[rows[order]] = points[order]
         return point
 
-    def _replace(self, rows: np.ndarray, point: np.ndarray, pose: Pose) -> None:
-        """Puts rows of a new photo in the place of translated ones of the same points."""
+    def _replace(self, rows: np.ndarray, point: np.ndarray, pose: Pose) -> set[str]:
+        """Puts rows of a new photo in the place of translated ones of the same points; gives the photos changed."""
+        changed = set()
         for row in np.flatnonzero((point >= 0) & rows.any(axis=1)):
             number = point[row]
             self._observed[number] = True
@@ -147,14 +163,23 @@ class UpdatedMap:
                     self._angle[name][keypoint] = angle
                     self._rows[name][keypoint] = rows[row]
                     self.real[name][keypoint] = True
+                    changed.add(name)
+        return changed
 
 
-def _tracks(built: LocalizationMap) -> dict[int, list[tuple[str, int]]]:
-    """Point -> photos and rows that observe it."""
+def _tracks(built: LocalizationMap, model: Model) -> dict[int, list[tuple[str, int]]]:
+    """Point -> photos and rows that observe it, one row a photo.
+
+    Of several keypoints of a photo at one point, that with the smallest residual: with the same row twice, neither
+    would pass a ratio test.
+    """
+    order = np.argsort(model.residual_px, kind="stable")
+    _, first = np.unique(np.stack([model.point, model.view])[:, order], axis=1, return_index=True)
     tracks: dict[int, list[tuple[str, int]]] = {}
-    for name, photo in built.photos.items():
-        for keypoint in np.flatnonzero(photo.point >= 0).tolist():
-            tracks.setdefault(int(photo.point[keypoint]), []).append((name, keypoint))
+    for row in order[np.sort(first)].tolist():
+        name, keypoint = model.names[model.view[row]], int(model.keypoint[row])
+        if name in built.photos and built.photos[name].point[keypoint] == model.point[row]:
+            tracks.setdefault(int(model.point[row]), []).append((name, keypoint))
     return tracks
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from xdesc_jax.files import already_done, atomic, config_hash, content_hash, rea
 from xdesc_jax.infer import Translator
 from xdesc_jax.ratios import RATIOS, TRANSLATED_FROM
 from xdesc_jax.routes import Router
-from xdesc_jax.store import StoreWriter
+from xdesc_jax.store import ImageFeatures, StoreWriter
 
 MODEL, FEATURES, SUMMARY, REPORT = "model", "features.h5", "summary.json", "report.html"
 _SHOWN = 5
@@ -97,6 +97,8 @@ def update(
     if reference is not None and test_queries is None:
         raise ValueError(f"{reference}: is the reference of test photos, but there are none (--test-queries)")
     model = pretrained.resolve(model) if model is not None else None
+    lists = [path for path in (queries, test_queries, reference, model) if path is not None]
+    _check_out(out, [reconstruction, *features, *new_features, *test_features, *lists])
     translator = Translator.load(model) if model is not None else None
     with (
         FeatureSet(features) as known,
@@ -106,9 +108,12 @@ def update(
         sparse = read_model(reconstruction)
         known.check_names(sparse.names, f"the model {reconstruction}")
         cameras = cameras_of(queries, new, assume_focal)
-        if twice := [name for name in cameras if name in set(sparse.names)]:
-            raise ValueError(f"{queries}: {len(twice)} new photos are in the map already, first {twice[:_SHOWN]}")
         test_cameras = cameras_of(test_queries, test, assume_focal) if test_queries is not None else {}
+        _check_apart(queries, cameras, "new photos", sparse.names, "in the map already")
+        _check_apart(
+            test_queries, test_cameras, "test photos", [*sparse.names, *cameras], "in the map or among the new ones"
+        )
+        _check_native(new, list(cameras))
         asked: list[tuple[FeatureSet, Sequence[str]]] = [(known, sparse.names), (new, list(cameras))]
         spec = _one_descriptor([*asked, (test, list(test_cameras))])
         true = read_model(reference).poses if reference is not None else {}
@@ -124,6 +129,8 @@ def update(
             "retrieval": retrieval,
             "model": content_hash(model) if model is not None else None,
             "test_queries": content_hash(test_queries) if test_queries is not None else None,
+            "test_features": [content_hash(path) for path in test.paths] if test_queries is not None else [],
+            "assume_focal": assume_focal,
             "reference": model_hash(reference) if reference is not None else None,
             "scale": scale,
             "ratio": ratio,
@@ -149,7 +156,13 @@ def update(
         order = list(cameras)
         for start in console.track(range(0, len(order), batch), "update", "batch"):
             names = order[start : start + batch]
-            results = updated.take_in([(n, new.read(n), _held(new, n), cameras[n]) for n in names])
+            readable = []
+            for name in names:
+                try:
+                    readable.append((name, new.read(name), _held(new, name), cameras[name]))
+                except ValueError as error:  # of this photo alone
+                    failed[name] = str(error)
+            results = updated.take_in(readable)
             failed |= {name: str(r.reason) for name, r in results.items() if r.pose is None}
             steps.append(_step(updated, results, start + len(names), test, test_cameras, true, scale))
         about: dict[str, Any] = {"settings": settings, "config_hash": expected, "descriptor": spec.name}
@@ -159,13 +172,43 @@ def update(
     return out
 
 
+def _check_out(out: Path, inputs: Sequence[Path]) -> None:
+    """Raises where `out` is, holds or lies in an input, or is anything but an earlier update."""
+    here = out.resolve()
+    for path in map(Path, inputs):
+        if here == path.resolve() or here in path.resolve().parents or path.resolve() in here.parents:
+            raise ValueError(f"{out}: is or holds the input {path}, or lies in it; choose another output")
+    if out.exists() and not (out / SUMMARY).exists() and (not out.is_dir() or any(out.iterdir())):
+        raise FileExistsError(f"{out}: exists and is no update of a map; choose another output")
+
+
+def _check_apart(listed: Path | None, names: Collection[str], what: str, others: Collection[str], where: str) -> None:
+    """Raises ValueError where photos of a list are among others."""
+    taken = set(others)
+    if twice := [name for name in names if name in taken]:
+        raise ValueError(f"{listed}: {len(twice)} {what} are {where}, first {twice[:_SHOWN]}")
+
+
+def _check_native(features: FeatureSet, names: Sequence[str]) -> None:
+    """Raises ValueError where rows of new photos are translations themselves."""
+    for name in names:
+        held = features.held(name)
+        if held is not None and held.translated_from is not None:
+            raise ValueError(
+                f"{features.path(name)}: rows of {name!r} were translated from {held.translated_from!r}; "
+                f"an update takes rows that were extracted"
+            )
+
+
 def _one_descriptor(asked: Sequence[tuple[FeatureSet, Sequence[str]]]) -> DescriptorSpec:
     """The descriptor of all these photos; raises ValueError with photos that hold another, or none."""
     specs: dict[str, tuple[DescriptorSpec, str]] = {}
     for features, names in asked:
         for name in names:
-            held = _held(features, name)
-            specs.setdefault(held.spec.name, (held.spec, f"{features.path(name)}: {name!r}"))
+            if (held := features.held(name)) is not None:
+                specs.setdefault(held.spec.name, (held.spec, f"{features.path(name)}: {name!r}"))
+    if not specs:
+        raise ValueError("neither the map nor the new photos have descriptors")
     if len(specs) != 1:
         told = "; ".join(f"{spec} ({where})" for spec, (_, where) in specs.items())
         raise ValueError(
@@ -184,7 +227,10 @@ def _held(features: FeatureSet, name: str) -> Held:
 def _real(features: FeatureSet, name: str) -> np.ndarray:
     """Which rows of a photo are real: all of a native one; of a translated one, those that are marked."""
     count = len(features.keypoints(name))
-    if _held(features, name).translated_from is None:
+    held = features.held(name)
+    if held is None:
+        return np.zeros(count, bool)
+    if held.translated_from is None:
         return np.ones(count, bool)
     marked = features.read(name).real
     return np.zeros(count, bool) if marked is None else marked
@@ -214,8 +260,9 @@ def _step(
     localizer, found = updated.localizer, {}
     for name, camera in cameras.items():
         photo = test.read(name)
-        rows = photo.usable_rows()
-        found[name] = localizer.localize(photo.keypoints, rows, camera, descriptor=_held(test, name), exclude=(name,))
+        found[name] = localizer.localize(
+            photo.keypoints, photo.usable_rows(), camera, descriptor=_held(test, name), exclude=(name,)
+        )
     step["test"] = {
         "localized": float(np.mean([f.pose is not None for f in found.values()])),
         "median_inliers": float(np.median([f.inliers for f in found.values()])),
@@ -242,7 +289,8 @@ def _write(
     """The folder, whole or not at all."""
     from xdesc_jax.evaluate.update_report import write_report
 
-    origins = {_held(known, name).translated_from for name in updated.real} - {None}
+    held = {name: known.held(name) for name in updated.real}
+    origins = {h.translated_from for h in held.values() if h is not None} - {None}
     attributes = {"config_hash": about["config_hash"]}
     if origins:  # of which rows, `real` says
         attributes |= {TRANSLATED_FROM: "+".join(sorted(map(str, origins))), RATIOS: json.dumps(known.ratios)}
@@ -251,6 +299,9 @@ def _write(
         add_photos(reconstruction, folder / MODEL, updated.added)
         with StoreWriter(folder / FEATURES, spec, attributes) as writer:
             for name, real in updated.real.items():
+                if held[name] is None:
+                    writer.write(name, _bare(known, name, spec))
+                    continue
                 photo = known.read(name)
                 rows = updated.rows(name)
                 made = rows if spec.binary else stored(rows, spec)
@@ -264,6 +315,13 @@ def _write(
                 writer.write(added.name, dataclasses.replace(photo, real=np.ones(len(photo), bool)))
         write_report(folder / REPORT, about)
         write_json(folder / SUMMARY, about)
+
+
+def _bare(features: FeatureSet, name: str, spec: DescriptorSpec) -> ImageFeatures:
+    """A photo that has keypoints alone."""
+    xy = features.keypoints(name)
+    rows, nothing = np.zeros((len(xy), spec.stored_width), spec.stored_dtype), np.zeros(len(xy), bool)
+    return ImageFeatures(xy, rows, nothing, features.image_size(name), real=nothing)
 
 
 def _print(steps: Sequence[dict[str, Any]], failed: Mapping[str, str], scale: Scale) -> None:
