@@ -210,7 +210,7 @@ def test_a_file_cut_short_is_refused_by_name(bundle, tmp_path, keep):
     "header, message",
     [
         ({"format": "pt"}, "format is 'pt', expected 'xdesc-translator'"),
-        ({"version": "2"}, "version is '2', this package reads up to 1"),
+        ({"version": "3"}, "version is '3', this package reads up to 2"),
         ({"specs": "[{"}, "damaged"),
         ({"kind": '"flow"'}, "kind is 'flow'"),
         ({"embedding_width": "6"}, r"encoder/hardnet/2: kernel \(6, 5\).* expected \(6, 6\)"),

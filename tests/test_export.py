@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import pytest
 
+from tests import small_translators
 from xdesc_jax import bundle as model_file
 from xdesc_jax import cli, export, models
 from xdesc_jax.config import ModelConfig
@@ -186,3 +187,67 @@ def test_members_that_stay_as_they_were_are_not_rounded(run, tmp_path, monkeypat
     with pytest.raises(ValueError, match=r"encoder/grid: is float32 in the model that was added to"):
         export.export(run, tmp_path / "half.safetensors", dtype="float16")
     assert export.export(run, tmp_path / "whole.safetensors").exists()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+@pytest.mark.parametrize("format", ["safetensors", "npz"])
+def test_a_model_file_becomes_one_of_another_form(tmp_path, capsys, format, dtype):
+    bundle = small_translators.encoder_decoder()
+    model, out = bundle.save(tmp_path / "model.safetensors"), tmp_path / f"m.{format}"
+    words = ["export", str(model), str(out), "--format", format, "--dtype", dtype]
+    assert cli.main(words) == 0
+    found, x = Translator.load(out), small_translators.rows(7)
+    change = np.abs(
+        found.translate(x["grid"], "grid", "plain") - Translator(bundle).translate(x["grid"], "grid", "plain")
+    )
+    assert change.max() == 0 if dtype == "float32" else 0 < change.max() < 0.1
+    assert (found.space_id == bundle.space_id) == (dtype == "float32")
+    record = json.loads((tmp_path / f"m.{format}.json").read_text())
+    assert record["loss"] == found.bundle.provenance.get("weights") and record["parity_deviation"] < 1e-5
+    assert ("loss of" in capsys.readouterr().out) == (dtype != "float32")
+    assert cli.main(words) == 0
+    assert "up to date" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "kind, source, target, networks, samples",
+    [
+        ("encoder_decoder", "grid", "embedding", {"encoder/grid"}, (1, 1, 0)),
+        ("encoder_decoder", "embedding", "bits", {"decoder/bits"}, (0, 0, 0)),
+        ("encoder_decoder", "grid", "bits", {"encoder/grid", "decoder/bits"}, (1, 1, 1)),
+        ("pair", "grid", "bits", {"pair/grid/bits"}, (1, 0, 1)),
+    ],
+)
+def test_one_translation_alone_keeps_its_space_and_sample(tmp_path, kind, source, target, networks, samples):
+    bundle = {"encoder_decoder": small_translators.encoder_decoder, "pair": small_translators.pairs}[kind]()
+    model, out = bundle.save(tmp_path / "model.safetensors"), tmp_path / "m.npz"
+    assert cli.main(["export", str(model), str(out), "--format", "npz", "--source", source, "--target", target]) == 0
+    found = Translator.load(out)
+    assert set(found.bundle.networks) == networks and set(found.names) == {source, target} - {"embedding"}
+    assert found.space_id == bundle.space_id
+    held = found.bundle.sample
+    assert (len(held.inputs), len(held.embeddings), len(held.translations)) == samples
+    assert found.bundle.ratios == ({"grid->bits": 0.8} if {source, target} == {"grid", "bits"} else {})
+    assert found.bundle.provenance["selected"] == [source, target]
+    x = small_translators.rows(7)[source]
+    np.testing.assert_array_equal(
+        found.translate(x, source, target), Translator(bundle).translate(x, source, target)
+    )  # fmt: skip
+
+
+def test_selections_of_one_smaller_model_share_its_space(tmp_path):
+    model = small_translators.encoder_decoder().save(tmp_path / "model.safetensors")
+    device = export.export(
+        model, tmp_path / "device.npz", format="npz", dtype="int8", source="bits", target="embedding"
+    )  # fmt: skip
+    server = export.export(model, tmp_path / "server.safetensors", dtype="int8")
+    assert model_file.load(device).space_id == model_file.load(server).space_id
+
+
+def test_a_file_that_reads_otherwise_is_not_written(tmp_path, monkeypatch, capsys):
+    model = small_translators.encoder_decoder().save(tmp_path / "model.safetensors")
+    exact = model_file.from_int8
+    monkeypatch.setattr(model_file, "from_int8", lambda q, scale: exact(q, scale) * 2)
+    assert cli.main(["export", str(model), str(tmp_path / "m.npz"), "--format", "npz", "--dtype", "int8"]) == 2
+    assert "m.npz: network" in capsys.readouterr().err
+    assert [p.name for p in tmp_path.iterdir()] == ["model.safetensors"]

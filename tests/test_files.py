@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from xdesc_jax.files import already_done, atomic, config_hash, read_json, write_json
+from xdesc_jax.files import already_done, atomic, config_hash, read_json, staged, write_json
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
@@ -28,6 +28,18 @@ def test_a_folder_is_replaced_as_a_whole(tmp_path):
         temporary.mkdir()
         (temporary / "new").touch()
     assert [p.name for p in target.iterdir()] == ["new"]
+
+
+def test_a_staged_file_has_its_own_name_and_appears_when_it_is_whole(tmp_path):
+    target = tmp_path / "new" / "result.npz"
+    with pytest.raises(RuntimeError), staged(target) as temporary:
+        temporary.write_text("half")
+        raise RuntimeError
+    assert list(target.parent.iterdir()) == []
+    with staged(target) as temporary:
+        assert temporary.name == "result.npz" and not target.exists()
+        temporary.write_text("whole")
+    assert target.read_text() == "whole" and list(target.parent.iterdir()) == [target]
 
 
 def test_cut_json_is_named(tmp_path):

@@ -25,6 +25,8 @@ LIGHT = [
     "matching",
     "store",
     "bundle",
+    "quantization",
+    "translation_graph",
     "deviation",
     "translate",
     "translate_database",
@@ -45,6 +47,11 @@ def import_without(blocked, module):
 @pytest.mark.parametrize("module", LIGHT)
 def test_imports_without_any_framework(module):
     done = import_without(FRAMEWORKS, f"xdesc_jax.{module}")
+    assert done.returncode == 0, done.stderr
+
+
+def test_export_imports_without_onnx():
+    done = import_without(("onnx", "onnxruntime"), "xdesc_jax.export")
     assert done.returncode == 0, done.stderr
 
 

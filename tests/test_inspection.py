@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from databases import SPECS, edit, make_3, make_4, make_model, state
 
+from tests import small_translators
 from xdesc_jax import cli
 from xdesc_jax.colmap.database_writer import DatabaseWriter
 from xdesc_jax.colmap.pycolmap_api import pycolmap
@@ -199,3 +200,8 @@ def test_a_missing_file_and_an_empty_folder_are_refused(tmp_path):
         inspect(tmp_path / "absent")
     with pytest.raises(ValueError, match="holds no COLMAP model"):
         inspect(tmp_path)
+
+
+def test_a_model_of_numpy_arrays_is_a_translator(tmp_path):
+    found = inspect(small_translators.encoder_decoder().save(tmp_path / "model.npz", "int8"))
+    assert found["kind"] == "translator" and found["networks"] == "encoder_decoder"

@@ -17,6 +17,8 @@ OWNERS = {
     "safetensors": ("bundle.py", "features/weights.py", "tensor_file.py"),
     "platformdirs": ("features/official.py",),
     "torch": ("torch_format.py",),
+    "onnx": ("onnx_format.py",),
+    "onnxruntime": ("onnx_format.py",),
     "tensorboardX": ("train/log.py",),
     "matplotlib": ("evaluate/drawing.py", "evaluate/map_drawing.py"),
 }

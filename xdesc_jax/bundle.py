@@ -1,7 +1,8 @@
-"""Model files: the only reader and writer of the .safetensors format of a trained translator.
+"""Model files: the only reader and writer of the format of a trained translator.
 
-In: folded networks, descriptor specs and what is known about the training. Out: one file that needs numpy
-and safetensors alone, with JSON in its header and a sample of rows with expected results for a self-check.
+In: folded networks, descriptor specs and what is known about the training. Out: one file that needs numpy and
+safetensors alone, or numpy alone (.npz with the same tensors and header, see `array_file`), with JSON in its header
+and a sample of rows with expected results for a self-check.
 
 Tensors of the file, all float32 (weights may be float16) but the stored rows of the sample:
     encoder/<name>/<layer>/kernel [in, out], .../bias [out]      descriptor -> embedding
@@ -10,6 +11,10 @@ Tensors of the file, all float32 (weights may be float16) but the stored rows of
     statistics/<name>/mean [D], .../std [D], .../photo_covariance [D, D]     see `deviation.RowStatistics`
     sample/<name>/input [n, stored_width]                        rows in their stored form
     sample/<name>/embedding [n, E], sample/<source>/to/<target> [n, D]   what the networks make of them
+
+Version 1 is as above. In version 2 each kernel is int8 and stands for kernel * scale:
+    <network>/<layer>/scale [out] float32; the statistics' photo_covariance is float16
+Files are written in the oldest version that can hold them.
 """
 
 from __future__ import annotations
@@ -24,13 +29,15 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from xdesc_jax import array_file, tensor_file
 from xdesc_jax import ratios as ratio_keys
-from xdesc_jax import tensor_file
 from xdesc_jax.descriptors import DescriptorSpec, embedding_spec
 from xdesc_jax.deviation import RowStatistics
+from xdesc_jax.int8 import from_int8, to_int8
 
 FORMAT = "xdesc-translator"
-VERSION = 1
+VERSION = 2
+_FLOAT_VERSION = 1  # the newest version of files without int8
 KINDS = ("encoder_decoder", "pair")
 NETWORKS = ("encoder/", "decoder/", "pair/")
 
@@ -152,10 +159,20 @@ class Bundle:
                 raise ValueError(f"ratio of {name!r}, expected one of {', '.join(sorted(possible))}")
 
     def save(self, path: Path | str, dtype: str = "float32") -> Path:
-        """Writes the model file, whole or not at all, with its weights as float32 or float16."""
-        tensors = self._tensors()
-        weights = {name: np.asarray(x, dtype) for name, x in tensors.items() if name.startswith(NETWORKS)}
-        return tensor_file.write(path, tensors | weights, self._header())
+        """Writes the model file, whole or not at all.
+
+        Args:
+            path: .npz, or .safetensors.
+            dtype: of the weights: float32, float16 or int8. A model that `quantization.quantized` made is written as
+                it is; of another, the file holds what is nearest.
+        """
+        tensors, header = self._tensors(), self._header()
+        if dtype == "int8":
+            header["version"] = str(VERSION)
+            tensors = _with_int8(tensors)
+        else:
+            tensors |= {name: np.asarray(x, dtype) for name, x in tensors.items() if name.startswith(NETWORKS)}
+        return _write(path, tensors, header)
 
     def _header(self) -> dict[str, str]:
         # safetensors takes strings alone; each value but the first two is JSON.
@@ -177,7 +194,7 @@ class Bundle:
             "provenance": self.provenance,
             "ratios": self.ratios,
         }
-        return {"format": FORMAT, "version": str(VERSION), **{k: json.dumps(v) for k, v in values.items()}}
+        return {"format": FORMAT, "version": str(_FLOAT_VERSION), **{k: json.dumps(v) for k, v in values.items()}}
 
     def _tensors(self) -> dict[str, np.ndarray]:
         tensors: dict[str, np.ndarray] = {}
@@ -205,11 +222,7 @@ def load(path: Path | str) -> Bundle:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such model file")
     try:
-        with safe_open(path, framework="numpy") as file:
-            header = file.metadata() or {}
-            _check_format(header)
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-        return _parse(header, tensors)
+        return _parse(*_read(path))
     except SafetensorError as error:
         raise ValueError(f"{path}: not a safetensors file, or cut short ({error})") from error
     except (KeyError, TypeError, json.JSONDecodeError) as error:
@@ -231,10 +244,35 @@ def save_ratios(path: Path | str, out: Path | str, ratios: Mapping[str, float]) 
         dataclasses.replace(bundle, ratios=dict(ratios))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+    header, tensors = _read(Path(path))
+    return _write(out, tensors, header | {"ratios": json.dumps(dict(ratios))})
+
+
+def _read(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+    """Header entries and tensors of either kind of file, once the header says that this package reads them."""
+    if path.suffix == ".npz":
+        header, tensors = array_file.read(path)
+        _check_format(header)
+        return header, tensors
     with safe_open(path, framework="numpy") as file:
-        header = file.metadata() | {"ratios": json.dumps(dict(ratios))}
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-    return tensor_file.write(out, tensors, header)
+        header = file.metadata() or {}
+        _check_format(header)
+        return header, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+
+
+def _write(path: Path | str, tensors: Mapping[str, np.ndarray], header: Mapping[str, str]) -> Path:
+    kind = array_file if Path(path).suffix == ".npz" else tensor_file
+    return kind.write(path, tensors, header)
+
+
+def _with_int8(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    small: dict[str, np.ndarray] = {}
+    for name, value in tensors.items():
+        if name.startswith(NETWORKS) and name.endswith("/kernel"):
+            small[name], small[name.removesuffix("kernel") + "scale"] = to_int8(value)
+        else:
+            small[name] = value.astype(np.float16) if name.endswith("/photo_covariance") else value
+    return small
 
 
 def space_id(networks: Mapping[str, Layers]) -> str:
@@ -284,7 +322,7 @@ def _parse(header: Mapping[str, str], tensors: dict[str, np.ndarray]) -> Bundle:
         if description["hidden_activation"] != "relu":
             raise ValueError(f"{name}: hidden activation is {description['hidden_activation']!r}, expected 'relu'")
         networks[name] = [
-            (_floats(tensors, f"{name}/{i}/kernel"), _floats(tensors, f"{name}/{i}/bias"))
+            (_kernel(tensors, f"{name}/{i}"), _floats(tensors, f"{name}/{i}/bias"))
             for i in range(len(description["widths"]) - 1)
         ]
     statistics, sample = {}, ParitySample()
@@ -318,6 +356,20 @@ def _parse(header: Mapping[str, str], tensors: dict[str, np.ndarray]) -> Bundle:
         space_id=json.loads(header["space_id"]),
         ratios=json.loads(header.get("ratios", "{}")),
     )
+
+
+def _kernel(tensors: dict[str, np.ndarray], layer: str) -> np.ndarray:
+    """Takes a layer's kernel out of `tensors` as float32, with its scale where it has one."""
+    if f"{layer}/scale" not in tensors:
+        return _floats(tensors, f"{layer}/kernel")
+    q, scale = tensors.pop(f"{layer}/kernel", np.empty(0)), _floats(tensors, f"{layer}/scale")
+    if q.dtype != np.int8 or q.ndim != 2 or scale.shape != q.shape[1:]:
+        raise ValueError(
+            f"{layer}: kernel {q.dtype} {q.shape} and scale {scale.shape}, expected int8 [in, out] and [out]"
+        )
+    if not np.isfinite(scale).all():
+        raise ValueError(f"{layer}/scale holds a value that is not finite")
+    return from_int8(q, scale)
 
 
 def _floats(tensors: dict[str, np.ndarray], name: str) -> np.ndarray:

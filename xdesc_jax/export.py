@@ -1,9 +1,9 @@
-"""The stage `xdesc export`: a run directory -> one model file that needs numpy alone, or PyTorch's form of it.
+"""The stage `xdesc export`: a run directory or model file -> one file, for this package or another run time.
 
-In: a trained model with its batch norms. Out: a .safetensors file (see `bundle`) with the norms folded into
-the linear layers and a sample of rows with the results of the float32 networks; or a .pth checkpoint for the
-paper's PyTorch code (see `pytorch_translator`), also of a model file. Either is written only if numpy reproduces
-the sample from it.
+In: a trained model with its batch norms, or a model file. Out: a model file (see `bundle`) with the norms folded into
+the linear layers and a sample of rows with the results of the float32 networks; a .pth checkpoint for the paper's
+PyTorch code (see `pytorch_translator`); or ONNX or StableHLO files (see `graph_export`). Each is written only if it
+reproduces the sample.
 """
 
 from __future__ import annotations
@@ -15,39 +15,49 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from xdesc_jax import __version__, console, pretrained, pytorch_translator, torch_format
+from xdesc_jax import __version__, console, graph_export, pretrained, pytorch_translator, torch_format
+from xdesc_jax import ratios as ratio_keys
 from xdesc_jax.bundle import Bundle, Layers, ParitySample, inherit_space, load
 from xdesc_jax.descriptors import DescriptorSpec, from_stored
-from xdesc_jax.files import already_done, config_hash, content_hash, read_json, write_json
+from xdesc_jax.files import already_done, config_hash, content_hash, read_json, staged, write_json
 from xdesc_jax.folding import fold
 from xdesc_jax.infer import PARITY_TOLERANCE, Translator
+from xdesc_jax.quantization import equal, quantized
 
 if TYPE_CHECKING:
     from xdesc_jax.train.checkpoint import TrainedModel
 
 SAMPLE_ROWS = 32
+MODEL_FILES = ("safetensors", "npz")
+
+Format = Literal["safetensors", "npz", "onnx", "stablehlo", "pth"]
 
 
 def export(
     run: Path,
     out: Path,
     *,
+    source: str | None = None,
+    target: str | None = None,
     which: Literal["best", "latest"] = "best",
-    format: Literal["safetensors", "pth"] = "safetensors",
-    dtype: Literal["float32", "float16"] = "float32",
+    format: Format = "safetensors",
+    dtype: Literal["float32", "float16", "int8"] = "float32",
     overwrite: bool = False,
 ) -> Path:
-    """Run directory -> model file, or a checkpoint for the paper's PyTorch code.
+    """Run directory or model file -> model file, ONNX, StableHLO, or a checkpoint for the paper's PyTorch code.
 
     Args:
-        run: what `xdesc train` wrote; for `pth` also a model file or the name of one that ships. Of a run, the
-            PyTorch networks get its batch norms as they are. A model file holds them folded into the linear layers,
-            so its PyTorch networks get norms that change nothing, and compute the same function.
-        out: file to write, which ends in .safetensors or .pth as `format` is. Beside a .pth lies <out>.config.json,
-            from which their code builds the networks.
-        which: the checkpoint of the best validation figures, or the latest.
-        format: `safetensors` for this package, `pth` for PyTorch (needs torch).
-        dtype: of the weights in a .safetensors file; float16 halves it, and is computed with in float32.
+        run: what `xdesc train` wrote, a model file, or the name of one that ships. A model file holds batch norms
+            folded into the linear layers, so PyTorch networks made of it get norms that change nothing.
+        out: what to write: a file that ends in .safetensors, .npz, .onnx, .stablehlo or .pth as `format` is. For ONNX
+            or StableHLO of a whole model it is a folder with a file for each network. JSON with figures lies beside.
+        source: with `target`: export this translation alone. A descriptor, or `embedding` for one decoder.
+        target: a descriptor, or `embedding` for one encoder.
+        which: of a run, the checkpoint of the best validation figures, or the latest.
+        format: `safetensors` and `npz` for this package (the latter is read by numpy alone), `onnx` (needs onnx and
+            onnxruntime), `stablehlo` (needs jax), `pth` for PyTorch (needs torch).
+        dtype: of the weights in a .safetensors or .npz file: float16 is half as large, int8 (with a scale for each
+            output) a quarter. They are computed with in float32.
         overwrite: replace another model.
 
     Returns:
@@ -55,38 +65,65 @@ def export(
 
     Raises:
         FileExistsError: `out` is another model and `overwrite` is off.
-        ValueError: no checkpoint, numpy does not reproduce the networks to 1e-5, weights that float16 cannot hold, or
-            a model that their code cannot.
+        ValueError: no checkpoint, a package is missing, the file does not reproduce the networks to 1e-5, weights that
+            float16 cannot hold, unknown names, or a model that the format cannot hold.
     """
     run, out = Path(run), Path(out)
-    if out.suffix != f".{format}":
-        raise ValueError(f"{out}: model files end in .{format} for --format {format}, found {out.suffix!r}")
-    if format == "pth" and not run.exists():
+    folder = format in graph_export.FORMATS and source is None
+    _check(out, source, target, format, dtype, folder)
+    if not run.exists():
         run = pretrained.find(str(run), "translator") or run
-    from_file = run.is_file()
-    if from_file and format == "safetensors":
-        raise ValueError(f"{run}: is a file, expected a run directory (--format pth also takes a model file)")
-    if from_file:
-        bundle = load(run)
+    if run.is_file():
+        bundle, base = load(run), None
         networks = {name: [{"kernel": k, "bias": b} for k, b in layers] for name, layers in bundle.networks.items()}
     else:
         from xdesc_jax.train.checkpoint import load_model
 
         model = load_model(run, which)
-        provenance: dict[str, Any] = {"checkpoint": which, "xdesc_jax": __version__}
-        if dtype == "float16" and format == "safetensors":
-            model, provenance["rounding"] = rounded(model)
-        bundle = to_bundle(model, provenance)
-        networks = model.networks
+        bundle = to_bundle(model, {"checkpoint": which, "xdesc_jax": __version__})
+        base, networks = model.base, model.networks
     if format == "pth":
         return _export_pth(run, out, bundle, networks, overwrite)
+    if bundle.sample.inputs:
+        Translator(bundle, str(run)).self_check()
+    if format in graph_export.FORMATS:
+        translator, expected = Translator(bundle, str(run)), _hash(bundle)
+        if source is None or target is None:
+            return graph_export.export_all(translator, out, format, expected, overwrite)
+        return graph_export.export_one(translator, source, target, out, format, expected, overwrite)
+    if dtype != "float32":
+        bundle = quantized(bundle, dtype, base.networks if base else None)
+    if source is not None and target is not None:
+        bundle = selected(bundle, source, target, str(run))
+    return _export_bundle(run, out, bundle, dtype, overwrite)
+
+
+def _check(out: Path, source: str | None, target: str | None, format: Format, dtype: str, folder: bool) -> None:
+    if (source is None) != (target is None):
+        given, missing = ("--source", "--target") if target is None else ("--target", "--source")
+        raise ValueError(f"{given} {source or target} needs {missing} beside it, a descriptor or 'embedding'")
+    if folder and (out.suffix in graph_export.SUFFIXES or out.is_file()):
+        raise ValueError(
+            f"{out}: is a file, but a whole model in {format} is a folder with a file for each network; name a folder, "
+            "or a translation with --source and --target"
+        )
+    if not folder and out.suffix != f".{format}":
+        raise ValueError(f"{out}: model files end in .{format} for --format {format}, found {out.suffix!r}")
+    if format not in MODEL_FILES and dtype != "float32":
+        raise ValueError(f"--dtype {dtype} is for --format safetensors or npz, found --format {format}")
+    if format == "pth" and source is not None:
+        raise ValueError("--source and --target are not for --format pth, which holds a whole model")
+
+
+def _export_bundle(run: Path, out: Path, bundle: Bundle, dtype: str, overwrite: bool) -> Path:
     expected = _hash(bundle)
     if already_done(out, _found_hash(out), expected, overwrite):
         console.out.print(f"{out} is up to date", markup=False)
         return out
-    deviation = Translator(bundle, str(run)).self_check()
-    bundle.save(out, dtype)
-    figures = _figures(bundle, deviation, out)
+    with staged(out) as temporary:
+        bundle.save(temporary, dtype)
+        deviation = _check_written(temporary, out, bundle)
+    figures = _figures(bundle, deviation, out) | {"loss": bundle.provenance.get("weights")}
     write_json(
         out.with_name(out.name + ".json"),
         {**figures, "config_hash": expected, "provenance": bundle.provenance},
@@ -100,7 +137,7 @@ def _export_pth(
 ) -> Path:
     if bundle.kind != "encoder_decoder":
         raise ValueError(f"{run}: a model of kind {bundle.kind!r}, but their format holds encoders and decoders")
-    expected = config_hash([bundle.config, bundle.provenance, bundle.space_id])
+    expected = _hash(bundle)
     beside = out.with_name(out.name + ".json")
     if already_done(out, _found_hash_pth(out, beside), expected, overwrite):
         console.out.print(f"{out} is up to date", markup=False)
@@ -151,33 +188,40 @@ def to_bundle(model: TrainedModel, provenance: Mapping[str, Any] | None = None) 
     return inherit_space(bundle, model.base) if model.base else bundle
 
 
-def rounded(model: TrainedModel) -> tuple[TrainedModel, float]:
-    """The model with its folded weights rounded to float16, and the largest change that makes to the sample's rows.
+def selected(bundle: Bundle, source: str, target: str, where: str) -> Bundle:
+    """The model with nothing but what one translation needs; its joint space keeps its name.
+
+    Args:
+        bundle: the whole model.
+        source: descriptor, or 'embedding'.
+        target: descriptor, or 'embedding'.
+        where: the model's file, for error messages.
 
     Raises:
-        ValueError: a weight is beyond float16's range, or would change a member that the model leaves as it was.
+        ValueError: unknown names, or a translation that the model does not have.
     """
-    networks: dict[str, list[dict[str, np.ndarray]]] = {}
-    for name, layers in model.networks.items():
-        networks[name] = []
-        for arrays in fold(layers):
-            with np.errstate(over="ignore"):
-                kernel, bias = (a.astype(np.float16).astype(np.float32) for a in arrays)
-            if not (np.isfinite(kernel).all() and np.isfinite(bias).all()):
-                largest = max(float(np.abs(a).max()) for a in arrays)
-                raise ValueError(f"{name}: a weight is {largest:g}, beyond the 65504 of float16; export as float32")
-            networks[name].append({"kernel": kernel, "bias": bias})
-            if model.base and name in model.base.networks and not all(map(np.array_equal, arrays, (kernel, bias))):
-                raise ValueError(
-                    f"{name}: is float32 in the model that was added to, and float16 would change it, so that old "
-                    "embeddings were no longer of this space; export as float32"
-                )
-    half = dataclasses.replace(model, networks=networks)
-    samples = {name: rows[:SAMPLE_ROWS] for name, rows in model.samples.items()}
-    before, after = reference(model, samples), reference(half, samples)
-    changes = [np.abs(before.embeddings[n] - after.embeddings[n]).max() for n in before.embeddings]
-    changes += [np.abs(before.translations[n] - after.translations[n]).max() for n in before.translations]
-    return half, float(max(changes, default=0.0))
+    translator = Translator(bundle, where)
+    networks = {name: bundle.networks[name] for name in translator.route(source, target)}
+    names = {source, target} & set(bundle.specs)
+    sample = ParitySample()
+    if source in bundle.sample.inputs:
+        embeddings = bundle.sample.embeddings.items()
+        translations = bundle.sample.translations.items()
+        sample = ParitySample(
+            {source: bundle.sample.inputs[source]},
+            {name: rows for name, rows in embeddings if name == source},
+            {ends: rows for ends, rows in translations if ends == (source, target)},
+        )
+    possible = ratio_keys.possible(networks)
+    return dataclasses.replace(
+        bundle,
+        specs={name: spec for name, spec in bundle.specs.items() if name in names},
+        networks=networks,
+        statistics={name: held for name, held in bundle.statistics.items() if name == source},
+        sample=sample,
+        provenance={**bundle.provenance, "selected": [source, target]},
+        ratios={name: ratio for name, ratio in bundle.ratios.items() if name in possible},
+    )
 
 
 def reference(model: TrainedModel, samples: Mapping[str, np.ndarray]) -> ParitySample:
@@ -214,8 +258,17 @@ def _output(layers: Sequence[Mapping[str, np.ndarray]], x: np.ndarray, spec: Des
     return np.asarray(jax.nn.sigmoid(y) if spec.binary else y)
 
 
+def _check_written(file: Path, out: Path, bundle: Bundle) -> float | None:
+    """Largest deviation from the sample, if there is one, of a file that is to become `out`."""
+    found = load(file)
+    for name, layers in bundle.networks.items():
+        if not equal(found.networks[name], layers):
+            raise ValueError(f"{out}: network {name!r} reads otherwise than it was written")
+    return Translator(found, str(out)).self_check() if found.sample.inputs else None
+
+
 def _hash(bundle: Bundle) -> str:
-    return config_hash([bundle.config, bundle.provenance])
+    return config_hash([bundle.config, bundle.provenance, bundle.space_id])
 
 
 def _found_hash(out: Path) -> str | None:
@@ -238,6 +291,16 @@ def _weights(layers: Layers) -> int:
     return sum(kernel.size + bias.size for kernel, bias in layers)
 
 
+def _loss(loss: Mapping[str, Any] | None) -> dict[str, str]:
+    """What smaller weights cost, as a line of the summary; nothing where they cost nothing."""
+    if loss is None:
+        return {}
+    parts = [("largest change", "largest_change"), ("mean cosine distance", "cosine_distance")]
+    parts += [("bits flipped", "bits_flipped")]
+    text = ", ".join(f"{label} {loss[key]:.2g}" for label, key in parts if loss[key] is not None)
+    return {f"loss of {loss['dtype']}": f"{text} (on the model's sample)"}
+
+
 def _print(run: Path, out: Path, bundle: Bundle, figures: Mapping[str, Any]) -> None:
     deviation = figures["parity_deviation"]
     console.settings(
@@ -249,6 +312,7 @@ def _print(run: Path, out: Path, bundle: Bundle, figures: Mapping[str, Any]) -> 
             if deviation is None
             else f"off by {deviation:.2g} (at most {PARITY_TOLERANCE:g})",
             "size": f"{figures['megabytes']} MB",
+            **_loss(figures.get("loss")),
         },
     )
     widths = {

@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,16 @@ def atomic(path: Path | str) -> Iterator[Path]:
         raise
     finally:
         _remove(temporary)
+
+
+@contextlib.contextmanager
+def staged(path: Path | str) -> Iterator[Path]:
+    """`atomic` for what depends on the name: the temporary path has the same one, in a folder beside `path`."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+        yield Path(folder) / path.name
+        os.replace(Path(folder) / path.name, path)
 
 
 def _remove(path: Path) -> None:

@@ -125,7 +125,7 @@ class Translator:
 
     def stream(self, source: str, target: str, *, packed: bool = False, storage: bool = False) -> Stream:
         """A translation of many blocks; use as a context manager (see `Stream`)."""
-        networks = [self.bundle.networks[name] for name in self._route(source, target)]
+        networks = [self.bundle.networks[name] for name in self.route(source, target)]
         statistics = self.bundle.statistics.get(source)
         return Stream(self.spec(source), self.spec(target), networks, statistics, packed, storage)
 
@@ -215,8 +215,8 @@ class Translator:
         units = {True: "bits", False: "values"}
         return ", ".join(f"{n} ({self.specs[n].width} {units[self.specs[n].binary]})" for n in self.names)
 
-    def _route(self, source: str, target: str) -> list[str]:
-        """Names of the networks that lead from source to target."""
+    def route(self, source: str, target: str) -> list[str]:
+        """Names of the networks that lead from source to target; ValueError where the model has none."""
         start, end = self.spec(source), self.spec(target)
         if start.is_embedding and end.is_embedding:
             raise ValueError(f"{self._where}: source and target are both the joint space {start.name!r}")

@@ -28,6 +28,7 @@ _STARTS = {
     b"\xff\xd8": "a JPEG photo", b"\x89PNG": "a PNG photo", b"%PDF": "a PDF", b"\x7fELF": "a program",
 }  # fmt: skip
 _SQLITE, _HDF5, _HEADER_BYTES = b"SQLite format 3\0", b"\x89HDF\r\n\x1a\n", 8
+_ZIP = b"PK\x03\x04"
 _NOT_SAID = "not said"
 
 
@@ -74,12 +75,14 @@ def _describe(path: Path) -> dict[str, Any]:
         return {**_hdf5(path), **size}
     if start[_HEADER_BYTES : _HEADER_BYTES + 1] == b"{" and len(start) > _HEADER_BYTES:
         return {**_safetensors(path), **size}
+    if start.startswith(_ZIP) and path.suffix == ".npz":
+        return {**_translator(path), **size}
     kind = next((text for magic, text in _STARTS.items() if start.startswith(magic)), None)
     if kind is None:
         kind = "an empty file" if not start else "text" if _is_text(start) else f"a file that begins with {start[:8]!r}"
     raise ValueError(
-        f"{path}: is {kind}, expected a COLMAP database, a feature or match file (.h5), a model file (.safetensors) "
-        "or the folder of a COLMAP model"
+        f"{path}: is {kind}, expected a COLMAP database, a feature or match file (.h5), a model file (.safetensors, "
+        ".npz) or the folder of a COLMAP model"
     )
 
 
@@ -178,6 +181,10 @@ def _safetensors(path: Path) -> dict[str, Any]:
     if entries.get("format") != bundle.FORMAT:
         tensors = {name: value for name, value in header.items() if name != "__metadata__"}
         return {"kind": "weight file", "tensors": len(tensors), "attributes": entries}
+    return _translator(path)
+
+
+def _translator(path: Path) -> dict[str, Any]:
     translator = Translator.load(path)
     model = translator.bundle
     try:

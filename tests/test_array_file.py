@@ -1,0 +1,74 @@
+"""Model files as .npz: numpy alone reads them, and damaged ones are refused by name."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.small_translators import encoder_decoder, rows
+from xdesc_jax.bundle import load
+from xdesc_jax.infer import Translator
+
+
+@pytest.fixture
+def path(tmp_path):
+    return encoder_decoder().save(tmp_path / "m.npz")
+
+
+def test_numpy_alone_translates_with_the_file(path):
+    with np.load(path) as file:
+        header = json.loads(bytes(file["header"]))
+        arrays = {name: file[name] for name in file.files}
+    assert header["format"] == "xdesc-translator" and header["version"] == "1"
+    x = rows(7)["plain"]
+    y = x
+    for network in ("encoder/plain", "decoder/grid"):
+        count = len(header["layers"][network]["widths"]) - 1
+        for i in range(count):
+            y = y @ arrays[f"{network}/{i}/kernel"] + arrays[f"{network}/{i}/bias"]
+            y = np.maximum(y, 0) if i < count - 1 else y
+        y = np.maximum(y, 0) if header["layers"][network]["output_activation"] == "relu" else y
+        y = y / np.linalg.norm(y, axis=1, keepdims=True)
+    np.testing.assert_allclose(y, Translator.load(path).translate(x, "plain", "grid"), atol=1e-5)
+
+
+def test_a_saved_model_loads_equal(path):
+    found, expected = load(path), encoder_decoder()
+    for field in ("kind", "specs", "embedding_width", "config", "provenance", "space_id", "ratios"):
+        assert getattr(found, field) == getattr(expected, field)
+    assert Translator(found).self_check() < 1e-5
+    for name, statistics in expected.statistics.items():
+        np.testing.assert_array_equal(found.statistics[name].photo_covariance, statistics.photo_covariance)
+
+
+def test_the_same_content_gives_the_same_bytes(path, tmp_path):
+    assert load(path).save(tmp_path / "again.npz").read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("keep", [0, 5, 4000, -1])
+def test_a_file_cut_short_is_refused_by_name(path, keep):
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(ValueError, match="m.npz: not an .npz file of this package, or cut short"):
+        load(path)
+
+
+def test_a_changed_byte_is_found(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 255
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="m.npz: "):
+        load(path)
+
+
+def test_a_foreign_file_is_refused_by_name(tmp_path):
+    np.savez(tmp_path / "m.npz", weight=np.zeros(3))
+    with pytest.raises(ValueError, match="m.npz: .*holds no array 'header'"):
+        load(tmp_path / "m.npz")
+    np.savez(tmp_path / "m.npz", header=np.frombuffer(b"[1]", np.uint8))
+    with pytest.raises(ValueError, match="m.npz: "):
+        load(tmp_path / "m.npz")
+    np.savez(tmp_path / "m.npz", header=np.frombuffer(b'{"format": "other"}', np.uint8))
+    with pytest.raises(ValueError, match="m.npz: format is 'other'"):
+        load(tmp_path / "m.npz")

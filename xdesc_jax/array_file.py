@@ -1,0 +1,67 @@
+"""Writing and reading .npz files of arrays with a header: readable by numpy alone.
+
+In: arrays and header entries, as `tensor_file` takes them. Out: a file, whole or not at all; the same content gives
+the same bytes. Layout: an uncompressed .npz with an array under each tensor's name, and under `header` the UTF-8 bytes
+of a JSON object. Anyone reads it so:
+
+    with np.load(path) as file:
+        header = json.loads(bytes(file["header"]))
+        arrays = {name: file[name] for name in file.files}
+
+Entries that are JSON texts stand in the object as the values they describe.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xdesc_jax.files import atomic
+
+HEADER = "header"
+PLAIN = ("format", "version")  # entries that are texts, not JSON
+
+
+def write(path: Path | str, tensors: Mapping[str, np.ndarray], entries: Mapping[str, str]) -> Path:
+    """Writes arrays by name, and header entries in the order of their names.
+
+    Args:
+        path: the file.
+        tensors: arrays; none is named `header`.
+        entries: texts by name, JSON but for `format` and `version`.
+    """
+    header = {name: text if name in PLAIN else json.loads(text) for name, text in sorted(entries.items())}
+    content = json.dumps(header, ensure_ascii=False).encode()
+    arrays: dict[str, Any] = {HEADER: np.frombuffer(content, np.uint8), **dict(sorted(tensors.items()))}
+    with atomic(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, **arrays)
+    return Path(path)
+
+
+def read(path: Path | str) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+    """Header entries, as `write` takes them, and arrays.
+
+    Raises:
+        ValueError: no .npz file, cut short, damaged, or without a header; does not name the file.
+    """
+    try:
+        # Opened here: numpy leaves a file open that it cannot read.
+        with Path(path).open("rb") as raw:
+            if not zipfile.is_zipfile(raw):
+                raise ValueError("no whole zip archive")
+            raw.seek(0)
+            with np.load(raw, allow_pickle=False) as file:
+                if HEADER not in file.files:
+                    raise ValueError(f"holds no array {HEADER!r}")
+                arrays = {name: file[name] for name in file.files}
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"not an .npz file of this package, or cut short ({error})") from error
+    header = json.loads(arrays.pop(HEADER).tobytes())
+    if not isinstance(header, dict):
+        raise ValueError(f"{HEADER!r} is a JSON {type(header).__name__}, expected an object")
+    return {k: v if k in PLAIN else json.dumps(v) for k, v in header.items()}, arrays

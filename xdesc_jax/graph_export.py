@@ -1,0 +1,125 @@
+"""`xdesc export` to other run times: ONNX and StableHLO files of one translation or of all networks.
+
+In: a model, and a source and target or none. Out: one file with JSON beside it, or a folder with a file for each
+network and `manifest.json`. Each file is read back and run before it appears: it must give what numpy gives.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from xdesc_jax import console, onnx_format, stablehlo_format
+from xdesc_jax.files import already_done, atomic, config_hash, content_hash, read_json, staged, write_json
+from xdesc_jax.infer import PARITY_TOLERANCE, Translator
+from xdesc_jax.translation_graph import Graph, description, deviation, every, graph
+
+FORMATS: dict[str, types.ModuleType] = {"onnx": onnx_format, "stablehlo": stablehlo_format}
+SUFFIXES = tuple(f".{name}" for name in FORMATS)
+MANIFEST = "manifest.json"
+
+
+def export_one(
+    translator: Translator, source: str, target: str, out: Path, format: str, model_hash: str, overwrite: bool
+) -> Path:
+    """Writes the translation from `source` to `target` as one file, with <out>.json beside it.
+
+    Args:
+        translator: the model.
+        source: descriptor, or 'embedding' for a decoder.
+        target: descriptor, or 'embedding' for an encoder.
+        out: .onnx or .stablehlo.
+        format: one of FORMATS.
+        model_hash: identifies the model.
+        overwrite: replace another file.
+
+    Raises:
+        FileExistsError: `out` is another one and `overwrite` is off.
+        ValueError: unknown names, a package is missing, or the file does not compute what numpy does.
+    """
+    expected = config_hash([model_hash, format, source, target])
+    made = graph(translator, source, target, expected)
+    beside = out.with_name(out.name + ".json")
+    if already_done(out, _found_hash(beside, {"": out}), expected, overwrite):
+        console.out.print(f"{out} is up to date", markup=False)
+        return out
+    FORMATS[format].require(out)
+    with staged(out) as temporary:
+        figures = _write(made, temporary, format, out)
+    write_json(beside, {**figures, "provenance": translator.bundle.provenance})
+    _print(out, translator, {out.name: figures})
+    return out
+
+
+def export_all(translator: Translator, out: Path, format: str, model_hash: str, overwrite: bool) -> Path:
+    """Writes every encoder and decoder, or every pair, as out/<network>.<format>, and out/manifest.json.
+
+    Args, Raises: as `export_one`, and ValueError where `out` is a folder that this did not write.
+    """
+    expected = config_hash([model_hash, format])
+    empty = out.is_dir() and not any(out.iterdir())
+    if not empty:
+        if overwrite and out.is_dir() and not (out / MANIFEST).is_file():
+            raise ValueError(f"{out}: a folder without {MANIFEST}, so not one that xdesc export wrote; name another")
+        if already_done(out, _found_hash(out / MANIFEST, _listed(out)), expected, overwrite):
+            console.out.print(f"{out} is up to date", markup=False)
+            return out
+    FORMATS[format].require(out)
+    figures: dict[str, dict[str, Any]] = {}
+    with atomic(out) as temporary:
+        for made in every(translator, expected):
+            name = f"{made.name}.{format}"
+            (temporary / name).parent.mkdir(parents=True, exist_ok=True)
+            figures[name] = _write(made, temporary / name, format, out / name)
+        contents = {"config_hash": expected, "files": figures, "provenance": translator.bundle.provenance}
+        write_json(temporary / MANIFEST, contents)
+    _print(out, translator, figures)
+    return out
+
+
+def _write(made: Graph, file: Path, format: str, out: Path) -> dict[str, Any]:
+    """Writes and checks a file that is to become `out`; what is to be said of it."""
+    writer = FORMATS[format]
+    writer.write(file, made)
+    off = deviation(made, writer.load(file), str(out), writer.LEAST_ROWS)
+    size = round(file.stat().st_size / 1e6, 3)
+    return {**description(made), "parity_deviation": off, "megabytes": size, "content": content_hash(file)}
+
+
+def _listed(out: Path) -> dict[str, Path]:
+    """Files that a folder's manifest names."""
+    try:
+        return {name: out / name for name in read_json(out / MANIFEST)["files"]}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _found_hash(record: Path, files: Mapping[str, Path]) -> str | None:
+    """The hash in a record, if the files are as they were when it was written."""
+    try:
+        found = read_json(record)
+        whole = all(
+            content_hash(file) == (found["files"][name] if name else found)["content"] for name, file in files.items()
+        )
+        return found["config_hash"] if whole else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _print(out: Path, translator: Translator, figures: Mapping[str, Mapping[str, Any]]) -> None:
+    worst = max(entry["parity_deviation"] for entry in figures.values())
+    console.settings(
+        f"xdesc export -> {out}",
+        {
+            "joint space": translator.space_id or "none (pair networks)",
+            "parity": f"off by {worst:.2g} (at most {PARITY_TOLERANCE:g})",
+            "size": f"{sum(entry['megabytes'] for entry in figures.values()):.3f} MB",
+        },
+    )
+    rows = []
+    for name, entry in figures.items():
+        widths = [entry[end]["width"] for end in ("source", "target")]
+        rows.append((name, *widths, entry["megabytes"], f"{entry['parity_deviation']:.1e}"))
+    console.table("files", ("file", "values in", "out", "MB", "deviation"), rows)

@@ -1,0 +1,157 @@
+"""ONNX files: the only module that imports onnx and onnxruntime.
+
+In: a translation (see `translation_graph`). Out: an .onnx file that computes it for any number of rows, with the
+metadata in `metadata_props`; and a function that runs such a file. Operators are of opset 18 in IR version 8, which
+run times of 2023 and later read.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xdesc_jax import __version__
+from xdesc_jax.descriptors import DescriptorSpec
+from xdesc_jax.translation_graph import Graph, Run
+
+EXTRA = "pip install 'xdesc-jax[onnx]'"
+OPSET, IR_VERSION = 18, 8
+LEAST_ROWS = 0
+_ERRORS_ONLY = 3  # severity of onnxruntime's own log
+
+
+def require(where: Path | str) -> None:
+    """Raises ValueError, naming the extra, where onnx or onnxruntime cannot be imported."""
+    for package in ("onnx", "onnxruntime"):
+        try:
+            importlib.import_module(package)
+        except ImportError as error:
+            raise ValueError(
+                f"{where}: an ONNX file needs the package {package!r} ({error}); install it with: {EXTRA}"
+            ) from error
+
+
+def write(path: Path, graph: Graph) -> None:
+    """Writes a translation, which onnx's own checker accepts."""
+    import onnx
+
+    model = to_model(graph)
+    onnx.checker.check_model(model, full_check=True)
+    path.write_bytes(model.SerializeToString())
+
+
+def load(path: Path | str) -> Run:
+    """A function that runs an ONNX file with onnxruntime on the CPU.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: a package is missing, or no ONNX file, or one cut short.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"{path}: no such ONNX file")
+    require(path)
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = _ERRORS_ONLY
+    try:
+        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime raises its own types, which derive from Exception alone
+        raise ValueError(f"{path}: not a readable ONNX file, or cut short ({error})") from error
+    names = [output.name for output in session.get_outputs()]
+
+    def run(rows: np.ndarray) -> dict[str, np.ndarray]:
+        return dict(zip(names, session.run(names, {"source": rows}), strict=True))
+
+    return run
+
+
+def metadata(path: Path | str) -> dict[str, str]:
+    """What an ONNX file says of itself."""
+    import onnx
+
+    return {entry.key: entry.value for entry in onnx.load(str(path)).metadata_props}
+
+
+def to_model(graph: Graph) -> Any:
+    """The translation as an `onnx.ModelProto`."""
+    from onnx import TensorProto, helper
+
+    types = {np.dtype(np.float32): TensorProto.FLOAT, np.dtype(np.bool_): TensorProto.BOOL}
+    body = _Body()
+    x = body.add("Cast", "source", to=TensorProto.FLOAT) if graph.source.binary else "source"
+    zero, columns = body.constant(np.float32(0)), body.constant(np.array([1], np.int64))
+    alive = body.add("Greater", body.add("ReduceMax", body.add("Abs", x), columns), zero)
+    unit = graph.source.normalized
+    for network, layers in graph.networks.items():
+        x = body.unit(x) if unit else x
+        for i, (kernel, bias) in enumerate(layers):
+            x = body.add("Relu", x) if i else x
+            weights = [body.constant(a, f"{network}/{i}/{n}") for n, a in (("kernel", kernel), ("bias", bias))]
+            x = body.add("Gemm", x, *weights)
+        unit = True  # embeddings between encoder and decoder
+    _finish(body, x, alive, graph.target)
+    source_type = TensorProto.BOOL if graph.source.binary else TensorProto.FLOAT
+    made = helper.make_graph(
+        body.nodes,
+        graph.name,
+        [helper.make_tensor_value_info("source", source_type, ["N", graph.source.width])],
+        [helper.make_tensor_value_info(n, types[t], ["N", graph.target.width]) for n, t in graph.outputs.items()],
+        body.constants,
+    )
+    model = helper.make_model(
+        made,
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        ir_version=IR_VERSION,
+        producer_name="xdesc_jax",
+        producer_version=__version__,
+    )
+    helper.set_model_props(model, graph.metadata)
+    return model
+
+
+def _finish(body: _Body, y: str, alive: str, target: DescriptorSpec) -> None:
+    """Raw output -> the graph's outputs, zero where `alive` [N, 1] is false."""
+    zero = body.constant(np.float32(0))
+    if target.binary:
+        body.add("And", body.add("Greater", y, zero), alive, to_name="target")
+        body.add("Where", alive, body.add("Sigmoid", y), zero, to_name="probabilities")
+        return
+    y = body.add("Relu", y) if target.output == "relu" else y
+    y = body.unit(y) if target.normalized else y
+    body.add("Where", alive, y, zero, to_name="target")
+
+
+class _Body:
+    """Nodes and constants of a graph in the making; values are known by name."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+
+    def add(self, operator: str, *inputs: str, to_name: str | None = None, **attributes: Any) -> str:
+        """A node with one output; its name."""
+        from onnx import helper
+
+        name = to_name or f"{operator.lower()}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(operator, inputs, [name], **attributes))
+        return name
+
+    def constant(self, value: np.ndarray | np.generic | Sequence[Any], name: str | None = None) -> str:
+        """An initialiser; its name."""
+        from onnx import numpy_helper
+
+        name = name or f"constant_{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.asarray(value), name))
+        return name
+
+    def unit(self, x: str) -> str:
+        """Rows of unit length; zero rows stay zero."""
+        one, columns = self.constant(np.float32(1)), self.constant(np.array([1], np.int64))
+        norm = self.add("ReduceL2", x, columns, keepdims=1)
+        positive = self.add("Greater", norm, self.constant(np.float32(0)))
+        return self.add("Div", x, self.add("Where", positive, norm, one))

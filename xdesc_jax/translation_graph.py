@@ -1,0 +1,162 @@
+"""One translation as other run times get it: what goes in, what comes out, and whether a written file does that.
+
+In: a model, a source and a target. Out: the networks between them with specs, metadata, and rows with the results that
+`infer` gives for them, against which a file is checked. Imports numpy alone.
+
+The function, with [N, D] rows for any N (in StableHLO from 1 on):
+    input `source`          canonical rows: bool for binary descriptors, float32 else. Where the spec is of unit length,
+                            rows are normalised first, so any scale will do (512-scaled SIFT as floats, too).
+    output `target`         canonical rows: float32, or bool for binary ones. Zero rows give zero rows.
+    output `probabilities`  of the bits, float32 [N, bits]; only where the target is binary.
+A joint space is a source or target as any descriptor, `embedding:<space id>`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from xdesc_jax import __version__
+from xdesc_jax.bundle import Layers
+from xdesc_jax.descriptors import DescriptorSpec, from_stored, unit_rows
+from xdesc_jax.infer import EMBEDDING, PARITY_TOLERANCE, Translator
+
+FORMAT_VERSION = 1
+CHECK_ROWS = 32
+
+Run = Callable[[np.ndarray], Mapping[str, np.ndarray]]  # rows -> outputs by name
+
+
+@dataclasses.dataclass(frozen=True)
+class Graph:
+    """One translation.
+
+    Attributes:
+        name: 'encoder/<name>', 'decoder/<name>', 'pair/<source>/<target>', or '<source>/to/<target>' for an encoder and
+            a decoder.
+        source: spec of the rows it takes.
+        target: spec of the rows it gives.
+        networks: layers by the names of the networks, in order; rows have unit length between two of them.
+        metadata: what a file says of itself, texts by name; values but the first four are JSON.
+        rows: [n, D] canonical rows, the last of them zero.
+        expected: outputs for `rows`.
+    """
+
+    name: str
+    source: DescriptorSpec
+    target: DescriptorSpec
+    networks: dict[str, Layers]
+    metadata: dict[str, str]
+    rows: np.ndarray
+    expected: dict[str, np.ndarray]
+
+    @property
+    def outputs(self) -> dict[str, np.dtype]:
+        """Dtypes of the outputs by name."""
+        if self.target.binary:
+            return {"target": np.dtype(np.bool_), "probabilities": np.dtype(np.float32)}
+        return {"target": np.dtype(np.float32)}
+
+
+def graph(translator: Translator, source: str, target: str, config_hash: str) -> Graph:
+    """The translation from `source` to `target`; either may be 'embedding'.
+
+    Raises:
+        ValueError: unknown names, or the model has no such translation.
+    """
+    route = translator.route(source, target)
+    start, end = translator.spec(source), translator.spec(target)
+    metadata = {
+        "format": "xdesc-translation",
+        "version": str(FORMAT_VERSION),
+        "xdesc_jax": __version__,
+        "config_hash": config_hash,
+        "source": json.dumps(start.to_dict()),
+        "target": json.dumps(end.to_dict()),
+        "space_id": json.dumps(translator.space_id),
+        "networks": json.dumps(route),
+    }
+    name = route[0] if len(route) == 1 else f"{source}/to/{target}"
+    networks = {network: translator.bundle.networks[network] for network in route}
+    rows = _rows(translator, start)
+    return Graph(name, start, end, networks, metadata, rows, _expected(translator, source, target, rows))
+
+
+def every(translator: Translator, config_hash: str) -> list[Graph]:
+    """The translations that make up a model: each encoder and decoder, or each pair."""
+    found = []
+    for name in sorted(translator.bundle.networks):
+        role, *ends = name.split("/")
+        source, target = ends if role == "pair" else (ends[0], EMBEDDING) if role == "encoder" else (EMBEDDING, ends[0])
+        found.append(graph(translator, source, target, config_hash))
+    return found
+
+
+def _rows(translator: Translator, spec: DescriptorSpec) -> np.ndarray:
+    """Rows of the model's sample, or random ones where it has none, and a zero row."""
+    sample = translator.bundle.sample
+    if spec.name in sample.inputs:
+        rows = from_stored(sample.inputs[spec.name], spec)[:CHECK_ROWS]
+    elif spec.is_embedding and sample.embeddings:
+        rows = np.concatenate(list(sample.embeddings.values()))[:: len(sample.embeddings)][:CHECK_ROWS]
+    else:
+        normal = np.random.default_rng(0).normal(size=(CHECK_ROWS, spec.width)).astype(np.float32)
+        normal = np.maximum(normal, 0) if spec.output == "relu" else normal
+        rows = normal > 0 if spec.binary else unit_rows(normal) if spec.normalized else normal
+    return np.concatenate([rows, np.zeros_like(rows[:1])])
+
+
+def _expected(translator: Translator, source: str, target: str, rows: np.ndarray) -> dict[str, np.ndarray]:
+    stream = translator.stream(source, target)
+    outputs = {"target": stream(rows)}
+    if stream.target.binary:
+        outputs["probabilities"] = np.where(rows.any(axis=1, keepdims=True), stream.probabilities(rows), 0)
+    return outputs
+
+
+def deviation(of: Graph, run: Run, where: str, least_rows: int = 0) -> float:
+    """Largest deviation of `run` from the graph's expected outputs, over batches of all, one and `least_rows` rows.
+
+    It is absolute, but for descriptors with values over 1, where it is relative to the largest.
+
+    Raises:
+        ValueError: outputs of other names, shapes or dtypes, other bits, or off by more than 1e-5.
+    """
+    worst = 0.0
+    for n in (len(of.rows), 1, least_rows):
+        found = run(of.rows[:n])
+        for name, dtype in of.outputs.items():
+            expected, y = of.expected[name][:n], np.asarray(found[name])
+            if y.shape != expected.shape or y.dtype != dtype:
+                raise ValueError(
+                    f"{where}: output {name!r} of {n} rows is {y.dtype} {y.shape}, expected {dtype} {expected.shape}"
+                )
+            off = _difference(y, expected, of.expected["probabilities"][:n] if dtype == np.bool_ else None)
+            if not off <= PARITY_TOLERANCE:
+                raise ValueError(
+                    f"{where}: output {name!r} of {n} rows is off by {off:.2g} from numpy's, "
+                    f"expected at most {PARITY_TOLERANCE:g}"
+                )
+            worst = max(worst, off)
+    return worst
+
+
+def _difference(found: np.ndarray, expected: np.ndarray, probabilities: np.ndarray | None) -> float:
+    if probabilities is not None:  # a bit of probability 0.5 may fall either way
+        return float(np.any((found != expected) & (np.abs(probabilities - 0.5) > PARITY_TOLERANCE)))
+    return float(np.abs(found - expected).max(initial=0) / np.abs(expected).max(initial=1))
+
+
+def description(of: Graph) -> dict[str, Any]:
+    """The graph's metadata, inputs and outputs, as JSON beside its file holds them."""
+    plain = ("format", "version", "xdesc_jax", "config_hash")
+    dtype = "bool" if of.source.binary else "float32"
+    return {
+        **{k: v if k in plain else json.loads(v) for k, v in of.metadata.items()},
+        "inputs": {"source": {"dtype": dtype, "shape": ["N", of.source.width]}},
+        "outputs": {k: {"dtype": str(v), "shape": ["N", of.target.width]} for k, v in of.outputs.items()},
+    }
