@@ -79,8 +79,9 @@ def make(tmp_path, model):
 def test_two_files_match_at_the_ratio_of_where_their_rows_come_from(make, query, database, ratio, why):
     with FeatureSet([make(query)]) as first, FeatureSet([make(database)]) as second:
         router = Router("native", ratios=first.ratios | second.ratios)
-        route = router.route(first.held("1.jpg"), second.held("2.jpg"))
-    assert route.ratio == ratio and route.target.name == first.held("1.jpg").spec.name
+        held = first.held("1.jpg")
+        route = router.route(held, second.held("2.jpg"))
+    assert route.ratio == ratio and route.target == held.spec
     assert why in route.why
 
 
