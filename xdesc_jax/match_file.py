@@ -7,7 +7,8 @@ it; we add the photos' names as group attributes and the file attributes `versio
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -100,9 +101,14 @@ class MatchFile:
         self._file.close()
 
     def pairs(self) -> list[tuple[str, str]]:
-        """Names of the photos of each pair; as group names where the file (hloc's) holds no others."""
-        groups = [(a, b, group) for a, second in self._file.items() for b, group in second.items()]
-        return [(group.attrs.get("name0", a), group.attrs.get("name1", b)) for a, b, group in groups]
+        """Names of the photos of each pair; as group names where the file (hloc's) holds no others.
+
+        Raises:
+            ValueError: the file is damaged.
+        """
+        with self._reading("the list of pairs"):
+            groups = [(a, b, group) for a, second in self._file.items() for b, group in second.items()]
+            return [(group.attrs.get("name0", a), group.attrs.get("name1", b)) for a, b, group in groups]
 
     def read(self, name0: str, name1: str) -> tuple[np.ndarray, np.ndarray]:
         """Matches of a pair, in whichever order the file holds it.
@@ -113,16 +119,26 @@ class MatchFile:
 
         Raises:
             KeyError: no such pair.
+            ValueError: its arrays are damaged.
         """
         for key, reverse in ((pair_key(name0, name1), False), (pair_key(name1, name0), True)):
             if key in self._file:
-                group = self._file[key]
-                matches0 = np.asarray(group["matches0"], np.int32)
-                i = np.flatnonzero(matches0 >= 0)
-                indices = np.stack([i, matches0[i]], axis=1).astype(np.int32)
-                if "matching_scores0" in group:
-                    scores = np.asarray(group["matching_scores0"], np.float32)[i]
-                else:
-                    scores = np.ones(len(i), np.float32)
+                with self._reading(f"matches of {name0!r} and {name1!r}"):
+                    group = self._file[key]
+                    matches0 = np.asarray(group["matches0"], np.int32)
+                    i = np.flatnonzero(matches0 >= 0)
+                    indices = np.stack([i, matches0[i]], axis=1).astype(np.int32)
+                    if "matching_scores0" in group:
+                        scores = np.asarray(group["matching_scores0"], np.float32)[i]
+                    else:
+                        scores = np.ones(len(i), np.float32)
                 return (indices[:, ::-1] if reverse else indices), scores
         raise KeyError(f"{self.path}: no matches of {name0!r} and {name1!r}")
+
+    @contextlib.contextmanager
+    def _reading(self, what: str) -> Iterator[None]:
+        """Names the file where its inner structure is broken; h5py gives None for a group that is."""
+        try:
+            yield
+        except (OSError, KeyError, RuntimeError, AttributeError, TypeError, IndexError) as error:
+            raise ValueError(f"{self.path}: {what} cannot be read, the file is damaged ({error})") from error

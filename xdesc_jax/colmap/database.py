@@ -194,7 +194,9 @@ class DatabaseReader:
             KeyError: no such photo.
         """
         image_id = self.ids[self._known(name)]
-        row = self.blobs("descriptors").get(image_id)
+        row, keypoints = self.blobs("descriptors").get(image_id), self.blobs("keypoints").get(image_id)
+        if (row is None or row.rows == 0) and keypoints is not None and keypoints.rows > 0:
+            return None  # whatever our tables say: the rows were taken out since
         kind = None if row is None else row.kind
         if (recorded := own_record(self._own.specs.get(image_id), kind)) is not None:
             return recorded

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from xdesc_jax.colmap.pycolmap_api import pycolmap
+from xdesc_jax.colmap.pycolmap_api import open_model, pycolmap
 
 LEAST = 3  # positions that determine a similarity
 
@@ -33,7 +33,7 @@ def align(
     options = pycolmap.RANSACOptions()
     options.max_error = max_error
     options.random_seed = seed
-    reconstruction, targets = pycolmap.Reconstruction(model), np.array(list(positions.values()))
+    reconstruction, targets = open_model(model), np.array(list(positions.values()))
     centers = [reconstruction.find_image_with_name(name).projection_center() for name in positions]
     before, after = _off_plane(np.array(centers)), _off_plane(targets)
     reconstruction.transform(pycolmap.Sim3d(1.0, pycolmap.Rotation3d(), before))

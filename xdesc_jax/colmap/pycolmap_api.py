@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import zlib  # noqa: F401
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ with contextlib.suppress(ModuleNotFoundError):
 import pycolmap
 
 from xdesc_jax.colmap.model import Camera, Model
+from xdesc_jax.colmap.model_files import check_model_files
 
 pycolmap.logging.minloglevel = pycolmap.logging.WARNING.value
 
@@ -55,19 +57,59 @@ def detect_sift(rgb: np.ndarray, first_octave: int = -1) -> tuple[np.ndarray, np
     return columns, np.asarray(descriptors.data, np.uint8).reshape(-1, 128), gray
 
 
+def open_model(path: Path) -> pycolmap.Reconstruction:
+    """COLMAP's own form of a model's folder.
+
+    Raises:
+        FileNotFoundError: the folder does not hold a model.
+        ValueError: its files cannot be read, or are cut short.
+    """
+    if not any((path / f"images{end}").exists() for end in (".bin", ".txt")):
+        raise FileNotFoundError(f"{path}: holds no COLMAP model (cameras, images and points3D, .bin or .txt)")
+    check_model_files(path)
+    try:
+        return pycolmap.Reconstruction(path)
+    except (ValueError, RuntimeError, IndexError) as error:
+        raise ValueError(f"{path}: not a readable COLMAP model ({error})") from error
+
+
+def write_model(model: pycolmap.Reconstruction, folder: Path) -> None:
+    """Writes COLMAP's own form of a model to an existing folder.
+
+    Raises:
+        OSError: it could not be written whole. COLMAP tells nothing of a full disk.
+    """
+    model.write(folder)
+    try:
+        check_model_files(folder)
+    except ValueError as error:
+        raise OSError(f"{folder}: the model could not be written whole, is the disk full? ({error})") from error
+
+
+@contextlib.contextmanager
+def open_database(path: Path) -> Iterator[pycolmap.Database]:
+    """A COLMAP database; a missing one is made, and one of an older schema brought to the present one.
+
+    Raises:
+        OSError: it cannot be opened or written: a full disk, a lock, a folder without the right to write.
+    """
+    try:
+        with pycolmap.Database.open(path) as db:
+            yield db
+    except RuntimeError as error:
+        if not any(words in str(error) for words in ("SQLite error", "database factory")):
+            raise
+        raise OSError(f"{path}: cannot be opened or written as a COLMAP database ({error})") from error
+
+
 def read_model(path: Path) -> Model:
     """Reads a model's folder, text or binary; views are sorted by name.
 
     Raises:
         FileNotFoundError: the folder does not hold a model.
-        ValueError: its files cannot be read.
+        ValueError: its files cannot be read, or are cut short.
     """
-    if not any((path / f"images{end}").exists() for end in (".bin", ".txt")):
-        raise FileNotFoundError(f"{path}: holds no COLMAP model (cameras, images and points3D, .bin or .txt)")
-    try:
-        model = pycolmap.Reconstruction(path)
-    except (ValueError, RuntimeError, IndexError) as error:
-        raise ValueError(f"{path}: not a readable COLMAP model ({error})") from error
+    model = open_model(path)
     images = sorted((model.images[i] for i in model.reg_image_ids()), key=lambda image: image.name)
     if not images:
         raise ValueError(f"{path}: the COLMAP model has no registered photo")

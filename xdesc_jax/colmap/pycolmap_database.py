@@ -10,11 +10,12 @@ import dataclasses
 import functools
 from collections.abc import Mapping
 from pathlib import Path
+from types import TracebackType
 
 import numpy as np
 
 from xdesc_jax.colmap.model import Camera
-from xdesc_jax.colmap.pycolmap_api import pycolmap
+from xdesc_jax.colmap.pycolmap_api import open_database, pycolmap
 
 # --- Cameras -------------------------------------------------------------------------------------------------
 
@@ -72,12 +73,12 @@ class NewDatabase:
         self._path = path
 
     def __enter__(self) -> NewDatabase:
-        self._opened = pycolmap.Database.open(self._path)
+        self._opened = open_database(self._path)
         self._db = self._opened.__enter__()
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self._opened.__exit__(*error)
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._opened.__exit__(kind, error, trace)
 
     def add_camera(self, camera: Camera) -> int:
         """Adds a camera; its id."""
@@ -127,7 +128,7 @@ def complete_frames(database: Path, dissolve: bool) -> int:
         database: of any schema; opening it brings it to the present one.
         dissolve: first take out all rigs and frames, so that each photo has its own.
     """
-    with pycolmap.Database.open(database) as db, pycolmap.DatabaseTransaction(db):
+    with open_database(database) as db, pycolmap.DatabaseTransaction(db):
         if dissolve:
             db.clear_frames()
             db.clear_rigs()
@@ -143,7 +144,7 @@ def complete_frames(database: Path, dissolve: bool) -> int:
 
 def set_cameras(database: Path, cameras: Mapping[int, Camera]) -> bool:
     """Sets cameras by their ids; returns whether any was another before, and drops the geometries then."""
-    with pycolmap.Database.open(database) as db, pycolmap.DatabaseTransaction(db):
+    with open_database(database) as db, pycolmap.DatabaseTransaction(db):
         changed = False
         for camera_id, camera in cameras.items():
             if _camera(db.read_camera(camera_id)) != camera:
@@ -156,7 +157,7 @@ def set_cameras(database: Path, cameras: Mapping[int, Camera]) -> bool:
 
 def image_cameras(database: Path) -> dict[str, int]:
     """Photo name -> id of its camera."""
-    with pycolmap.Database.open(database) as db:
+    with open_database(database) as db:
         return {image.name: image.camera_id for image in db.read_all_images()}
 
 
@@ -172,11 +173,11 @@ def _colmap_camera(camera: Camera, camera_id: int | None = None) -> pycolmap.Cam
 
 def cameras_by_id(database: Path) -> dict[int, Camera]:
     """The cameras of a database by their ids."""
-    with pycolmap.Database.open(database) as db:
+    with open_database(database) as db:
         return {camera.camera_id: _camera(camera) for camera in db.read_all_cameras()}
 
 
 def image_names(database: Path) -> list[str]:
     """The photos of a database, sorted."""
-    with pycolmap.Database.open(database) as db:
+    with open_database(database) as db:
         return sorted(image.name for image in db.read_all_images())

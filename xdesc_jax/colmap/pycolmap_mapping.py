@@ -15,7 +15,7 @@ import numpy as np
 
 from xdesc_jax.colmap.mapping_settings import MappingSettings
 from xdesc_jax.colmap.model import Pose
-from xdesc_jax.colmap.pycolmap_api import pycolmap
+from xdesc_jax.colmap.pycolmap_api import open_database, open_model, pycolmap, write_model
 
 _PAIRS_AT_ONCE = 64  # verified pairs between two commits
 _PHOTOS_KEPT = 256  # keypoints in memory
@@ -26,7 +26,7 @@ _PHOTOS_KEPT = 256  # keypoints in memory
 
 def pair_counts(database: Path) -> tuple[int, int, int]:
     """Pairs with matches, the most matches of a pair, and pairs that passed geometric verification."""
-    with pycolmap.Database.open(database) as db:
+    with open_database(database) as db:
         matched = [count for count in db.read_num_matches()[1] if count]
         verified = sum(inliers > 0 for inliers in db.read_two_view_geometry_num_inliers()[1])
     return len(matched), max(matched, default=0), verified
@@ -34,7 +34,7 @@ def pair_counts(database: Path) -> tuple[int, int, int]:
 
 def unverified_pairs(database: Path) -> list[tuple[int, int]]:
     """Pairs of image ids that have matches, but were not verified yet."""
-    with pycolmap.Database.open(database) as db:
+    with open_database(database) as db:
         done = set(db.read_two_view_geometry_num_inliers()[0])
         ids = [i for i, count in zip(*db.read_num_matches(), strict=True) if count and i not in done]
     return [(a, b) for a, b in map(pycolmap.pair_id_to_image_pair, ids)]
@@ -57,7 +57,7 @@ def verify_pairs(
     options.min_num_inliers = settings.min_inliers
     options.ransac.max_error = settings.max_error_px
     options.ransac.random_seed = settings.seed
-    with pycolmap.Database.open(database) as db, ThreadPoolExecutor(settings.threads) as pool:
+    with open_database(database) as db, ThreadPoolExecutor(settings.threads) as pool:
 
         @functools.lru_cache(maxsize=_PHOTOS_KEPT)
         def photo(image_id: int) -> tuple[pycolmap.Camera, np.ndarray]:
@@ -138,7 +138,7 @@ def triangulate_database(database: Path, poses: Mapping[str, Pose], out: Path, s
         The number of points.
     """
     given = pycolmap.Reconstruction()
-    with pycolmap.Database.open(database) as db:
+    with open_database(database) as db:
         for camera in db.read_all_cameras():
             given.add_camera(camera)
         for rig in db.read_all_rigs():
@@ -179,12 +179,12 @@ def _options(settings: MappingSettings) -> pycolmap.IncrementalPipelineOptions:
 
 def _write(model: pycolmap.Reconstruction, folder: Path) -> None:
     folder.mkdir()
-    model.write(folder)
+    write_model(model, folder)
 
 
 def model_figures(folder: Path) -> dict[str, float | int]:
     """Photos, points, observations, mean track length and mean reprojection error (px) of a model's folder."""
-    model = pycolmap.Reconstruction(folder)
+    model = open_model(folder)
     model.update_point_3d_errors()
     points = model.num_points3D()
     return {
@@ -198,5 +198,5 @@ def model_figures(folder: Path) -> dict[str, float | int]:
 
 def model_names(folder: Path) -> list[str]:
     """The registered photos of a model's folder, sorted."""
-    model = pycolmap.Reconstruction(folder)
+    model = open_model(folder)
     return sorted(model.images[i].name for i in model.reg_image_ids())

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from xdesc_jax.colmap.mapping_settings import MappingSettings
-from xdesc_jax.colmap.pycolmap_api import pycolmap
+from xdesc_jax.colmap.pycolmap_api import open_database, pycolmap
 from xdesc_jax.colmap.pycolmap_mapping import map_database
 
 
@@ -20,7 +20,8 @@ def add_photos(database: Path, photos: Path, names: Sequence[str]) -> None:
         database: the file to make.
         photos: folder that holds `names`. Damaged photos are left out of the database.
     """
-    pycolmap.Database.open(database).close()  # `import_images` asks for an existing one
+    with open_database(database):
+        pass  # `import_images` asks for an existing one
     pycolmap.import_images(database, photos, pycolmap.CameraMode.PER_IMAGE, list(names))
 
 
@@ -31,7 +32,7 @@ def add_features(database: Path, photos: Path, max_features: int, max_side_px: i
     options.num_threads = threads
     options.max_image_size = max_side_px
     options.sift.max_num_features = max_features
-    with pycolmap.Database.open(database) as db:
+    with open_database(database) as db:
         missing = [image.name for image in db.read_all_images() if not db.exists_keypoints(image.image_id)]
     if missing:
         mode, device = pycolmap.CameraMode.PER_IMAGE, pycolmap.Device.cpu
@@ -64,7 +65,7 @@ def add_matches(database: Path, neighbours: int | None, seed: int, threads: int)
 
 def database_counts(database: Path) -> dict[str, int]:
     """Photos, features and verified pairs of photos in a database."""
-    with pycolmap.Database.open(database) as db:
+    with open_database(database) as db:
         pairs = sum(inliers > 0 for inliers in db.read_two_view_geometry_num_inliers()[1])
         return {"photos": db.num_images(), "features": db.num_keypoints(), "verified pairs": pairs}
 
