@@ -15,8 +15,8 @@ from typing import Literal
 from xdesc_jax import console
 from xdesc_jax.colmap.database import DatabaseReader
 from xdesc_jax.colmap.model import Camera
-from xdesc_jax.colmap.pycolmap_database import camera_models, exif_camera
-from xdesc_jax.colmap.queries import EXPECTED, FOCAL_GUESS, read_queries
+from xdesc_jax.colmap.pycolmap_database import exif_camera
+from xdesc_jax.colmap.queries import EXPECTED, FOCAL_GUESS, focals, read_queries
 
 Source = Literal["command line", "file", "database", "exif", "guess"]
 Sharing = Literal["photo", "folder", "size"]
@@ -84,9 +84,9 @@ def guessed_camera(width: int, height: int) -> Camera:
 
 def is_plain(camera: Camera) -> bool:
     """Whether the principal point is in the middle of the photo and there is no distortion."""
-    model = camera_models()[camera.model]
-    centre = [camera.params[i] for i in model.principal_point]
-    return centre == [camera.width / 2, camera.height / 2] and not any(camera.params[i] for i in model.extra)
+    first = focals(camera.model)  # behind the focal lengths come the principal point and then the distortion
+    centre, distortion = camera.params[first : first + 2], camera.params[first + 2 :]
+    return centre == (camera.width / 2, camera.height / 2) and not any(distortion)
 
 
 def choose_intrinsics(

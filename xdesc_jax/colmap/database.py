@@ -18,18 +18,13 @@ import numpy as np
 
 from xdesc_jax.colmap import database_file, own_tables
 from xdesc_jax.colmap.model import Camera
+from xdesc_jax.colmap.queries import CAMERA_MODELS
 from xdesc_jax.descriptors import DescriptorSpec, get_spec
 
 SIFT_TYPE, OTHER_TYPE = 0, -1  # pycolmap.FeatureExtractorType.SIFT and UNDEFINED
 SIFT_WIDTH = 128  # bytes
 SIFT_NAME = "colmap-sift"
 MAX_IMAGES = 2147483647  # COLMAP's pair id is MAX_IMAGES * smaller image id + larger one
-# COLMAP's camera models by their number in the table.
-CAMERA_MODELS = (
-    "SIMPLE_PINHOLE", "PINHOLE", "SIMPLE_RADIAL", "RADIAL", "OPENCV", "OPENCV_FISHEYE", "FULL_OPENCV", "FOV",
-    "SIMPLE_RADIAL_FISHEYE", "RADIAL_FISHEYE", "THIN_PRISM_FISHEYE", "RAD_TAN_THIN_PRISM_FISHEYE",
-    "SIMPLE_DIVISION", "DIVISION", "SIMPLE_FISHEYE", "FISHEYE", "EUCM", "EQUIRECTANGULAR",
-)  # fmt: skip
 _SQLITE = b"SQLite format 3\0"
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 

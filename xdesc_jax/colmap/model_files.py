@@ -2,7 +2,7 @@
 
 In: the folder of a model. Out: an error where a binary file ends too early or too late. COLMAP does not look:
 of a file that was cut short it takes what the memory holds, and crashes, or asks for terabytes, or never ends;
-and it writes to a full disk without a word. Imports nothing beyond the standard library.
+and it writes to a full disk without a word. Imports numpy alone.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
-from xdesc_jax.colmap.database import CAMERA_MODELS
-from xdesc_jax.colmap.queries import PARAMETERS
+from xdesc_jax.colmap.queries import CAMERA_MODELS, PARAMETERS
 
 _RIGID = 7 * 8  # bytes of a rotation and a translation
 _POINT_2D, _TRACK_ELEMENT, _DATA_ID = 24, 8, 16

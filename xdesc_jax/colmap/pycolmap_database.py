@@ -6,8 +6,6 @@ which every photo has a frame. COLMAP refuses databases where some photos have o
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -18,28 +16,6 @@ from xdesc_jax.colmap.model import Camera
 from xdesc_jax.colmap.pycolmap_api import open_database, pycolmap
 
 # --- Cameras -------------------------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True)
-class CameraModel:
-    """How many parameters a camera model has, and at which of them which lie."""
-
-    parameters: int
-    focal: tuple[int, ...]
-    principal_point: tuple[int, ...]
-    extra: tuple[int, ...]
-
-
-@functools.cache
-def camera_models() -> dict[str, CameraModel]:
-    """COLMAP's camera models by name."""
-    models = {}
-    for name, number in pycolmap.CameraModelId.__members__.items():
-        if name != "INVALID":
-            camera = pycolmap.Camera.create_from_model_id(1, number, 1.0, 2, 2)
-            parts = (camera.focal_length_idxs(), camera.principal_point_idxs(), camera.extra_params_idxs())
-            models[name] = CameraModel(len(camera.params), *(tuple(map(int, part)) for part in parts))
-    return models
 
 
 def exif_camera(photo: Path) -> Camera:

@@ -16,13 +16,14 @@ import numpy as np
 from xdesc_jax.colmap.model import Camera, Pose
 from xdesc_jax.files import atomic
 
-# COLMAP's camera models and their number of parameters.
+# COLMAP's camera models in the order of their numbers, and how many parameters each has.
 PARAMETERS = {
-    "SIMPLE_PINHOLE": 3, "PINHOLE": 4, "SIMPLE_RADIAL": 4, "SIMPLE_RADIAL_FISHEYE": 4, "RADIAL": 5,
-    "RADIAL_FISHEYE": 5, "OPENCV": 8, "OPENCV_FISHEYE": 8, "FULL_OPENCV": 12, "FOV": 5, "THIN_PRISM_FISHEYE": 12,
+    "SIMPLE_PINHOLE": 3, "PINHOLE": 4, "SIMPLE_RADIAL": 4, "RADIAL": 5, "OPENCV": 8, "OPENCV_FISHEYE": 8,
+    "FULL_OPENCV": 12, "FOV": 5, "SIMPLE_RADIAL_FISHEYE": 4, "RADIAL_FISHEYE": 5, "THIN_PRISM_FISHEYE": 12,
     "RAD_TAN_THIN_PRISM_FISHEYE": 16, "SIMPLE_DIVISION": 4, "DIVISION": 5, "SIMPLE_FISHEYE": 3, "FISHEYE": 4,
     "EUCM": 6, "EQUIRECTANGULAR": 2,
 }  # fmt: skip
+CAMERA_MODELS = tuple(PARAMETERS)  # by number, as databases and binary models hold it
 # Those whose first two parameters are focal lengths; of the others the first is, but for EQUIRECTANGULAR.
 TWO_FOCALS = {
     "PINHOLE", "OPENCV", "OPENCV_FISHEYE", "FULL_OPENCV", "FOV", "THIN_PRISM_FISHEYE", "RAD_TAN_THIN_PRISM_FISHEYE",
