@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from xdesc_jax.colmap.model import Camera, Pose
-from xdesc_jax.colmap.pycolmap_api import pycolmap
+from xdesc_jax.colmap.pycolmap_api import open_model, pycolmap, write_model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +50,7 @@ def add_photos(model: Path, out: Path, photos: Sequence[NewPhoto]) -> None:
         out: folder to write into; it exists.
         photos: to add.
     """
-    reconstruction = pycolmap.Reconstruction(model)
+    reconstruction = open_model(model)
     point_ids = np.array(sorted(reconstruction.points3D))
     # A trivial rig has its camera's id, and a trivial frame its image's.
     taken = (reconstruction.cameras, reconstruction.rigs, reconstruction.images, reconstruction.frames)
@@ -64,7 +64,7 @@ def add_photos(model: Path, out: Path, photos: Sequence[NewPhoto]) -> None:
         for row in np.flatnonzero(photo.point >= 0).tolist():
             point_id = int(point_ids[photo.point[row]])
             reconstruction.add_observation(point_id, pycolmap.TrackElement(image_id, row))
-    reconstruction.write(out)
+    write_model(reconstruction, out)
 
 
 def _camera(camera: Camera, camera_id: int = 1) -> pycolmap.Camera:
