@@ -19,10 +19,12 @@ from xdesc_jax.config import ModelConfig
 from xdesc_jax.descriptors import get_spec, stored, unit_rows
 from xdesc_jax.models import build_networks
 from xdesc_jax.train import parallel
-from xdesc_jax.train.step import Hyper, create_state, read_inputs, train_step
+from xdesc_jax.train.step import Hyper, Keys, create_state, read_inputs, train_step
 
 NAMES = ("brief", "sift", "tfeat", "colmap-sift")
 TFEAT_NORM = 9.0
+HYPER = Hyper(1e-3, 0.1, 1.0)
+KEYS = Keys(jax.random.key(1), jax.random.key(2))
 
 
 def make_batch(size: int) -> dict[str, np.ndarray]:
@@ -54,7 +56,7 @@ def jax_step(batch: dict[str, np.ndarray], matmul: str) -> Callable[[], float]:
     holder = [parallel.replicate(jax.jit(partial(create_state, networks))(jax.random.key(0)), devices)]
 
     def run() -> float:
-        holder[0], metrics = mapped(holder[0], placed, jax.random.key(1), Hyper(1e-3, 0.1, 1.0))
+        holder[0], metrics = mapped(holder[0], placed, KEYS, HYPER)
         jax.block_until_ready(holder[0])
         return float(metrics["loss"].total)
 

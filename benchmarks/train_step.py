@@ -31,11 +31,12 @@ from xdesc_jax.config import ModelConfig
 from xdesc_jax.descriptors import DescriptorSpec, get_spec, stored, unit_rows
 from xdesc_jax.losses import all_pairs
 from xdesc_jax.models import Networks, build_networks, hidden_widths
-from xdesc_jax.train.step import Hyper, create_state, read_inputs, train_step
+from xdesc_jax.train.step import Hyper, Keys, create_state, read_inputs, train_step
 
 # Of the paper: two hand-crafted ones with wide networks, two learned ones with narrow ones.
 KINDS = ("brief", "sift", "hardnet", "sosnet")
 HYPER = Hyper(1e-3, 0.1, 1.0)
+KEYS = Keys(jax.random.key(1), jax.random.key(2))
 REPEATS = 5
 
 
@@ -108,12 +109,12 @@ def measure(variant: str, count: int, size: int, matmul: str, together: int, pea
     try:
         batch = jax.device_put(make_batch(specs, size))
         state = jax.jit(partial(create_state, networks))(jax.random.key(0))
-        program = jax.jit(several, donate_argnums=0).lower(state, batch, jax.random.key(1)).compile()
+        program = jax.jit(several, donate_argnums=0).lower(state, batch, KEYS).compile()
         memory = program.memory_analysis()
         held = [state]
 
         def run() -> Any:
-            held[0], metrics = program(held[0], batch, jax.random.key(1))
+            held[0], metrics = program(held[0], batch, KEYS)
             return metrics["loss"].total
 
         seconds = median_seconds(run, REPEATS if together == 1 else 3) / together

@@ -102,7 +102,9 @@ class TrainConfig:
     batch_size: int = 1024
     """Rows a step, over all devices."""
     seed: int = 0
-    """Initial weights, data order, permutations and jitter."""
+    """Initial weights and permutations."""
+    data_seed: int = 0
+    """Order of the rows and jitter; trainings of one data seed can share batches (`xdesc sweep`)."""
     resident: bool = False
     """Hold the whole training split on every device instead of streaming it."""
     checkpoint_every: int = 500

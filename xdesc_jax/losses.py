@@ -88,6 +88,7 @@ def matching_loss(
     distance: str,
     *,
     symmetric: bool = True,
+    use: jax.Array | None = None,
     axis_name: str | None = None,
 ) -> Sum:
     """L^M: triplet margin loss with the hardest negative in the batch.
@@ -103,6 +104,7 @@ def matching_loss(
         margin: the margin m, in units of the distance.
         distance: 'euclidean' or 'squared'.
         symmetric: (i, j) stands for i -> j and j -> i (once where i = j), not for i -> j alone.
+        use: [P] bool, which pairs count; None: all.
         axis_name: the mapped axis over which the batch is spread, if any.
 
     Returns:
@@ -115,7 +117,7 @@ def matching_loss(
         lambda pair: hardest_negatives(held, held_by_all, pair[0], pair[1], axis_name), pairs,
         batch_size=min(together, len(pairs)),
     )  # fmt: skip
-    return triplets(rows, everyone, pairs, negatives, margin, distance, symmetric)
+    return triplets(rows, everyone, pairs, negatives, margin, distance, symmetric, use)
 
 
 def target_matching_loss(
@@ -128,6 +130,7 @@ def target_matching_loss(
     margin: jax.Array | float,
     distance: str,
     *,
+    use: jax.Array | None = None,
     binary: bool = False,
     unit_length: bool = False,
     axis_name: str | None = None,
@@ -155,6 +158,7 @@ def target_matching_loss(
         points: [b] int32, equal for patches of the same 3D point.
         margin: in units of the distance.
         distance: 'euclidean' or 'squared'.
+        use: [S] bool, which sources count; None: all.
         binary: whether the rows are bits.
         unit_length: whether all rows are of unit length.
         axis_name: the mapped axis over which the batch is spread, if any.
@@ -173,7 +177,7 @@ def target_matching_loss(
     negatives = lax.map(
         lambda pair: hardest_negatives(held, held_by_all, pair[0], pair[1], axis_name, unit_length=unit_length), pairs
     )
-    return triplets(rows, everyone, pairs, negatives, margin, distance, symmetric=True)
+    return triplets(rows, everyone, pairs, negatives, margin, distance, True, use)
 
 
 def triplets(
@@ -184,9 +188,11 @@ def triplets(
     margin: jax.Array | float,
     distance: str,
     symmetric: bool,
+    use: jax.Array | None,
 ) -> Sum:
-    """Sum of max(m + pos - neg, 0) over pairs [P, 2] and rows, with `negatives` as mined for each pair, [P, b]."""
+    """Sum of max(m + pos - neg, 0) over the pairs [P, 2] in use and rows, with `negatives` of each pair, [P, b]."""
     i, j = pairs[:, 0], pairs[:, 1]
+    counted = rows.mask if use is None else use[:, None] & rows.mask
     forward, backward, has_forward, has_backward = jax.tree.map(lax.stop_gradient, negatives)
     z, z_all = rows.embeddings, everyone.embeddings
     length = l2_norm if distance == "euclidean" else lambda v: jnp.sum(v * v, axis=-1)
@@ -195,7 +201,7 @@ def triplets(
         def one(a: jax.Array, b: jax.Array, n: jax.Array) -> jax.Array:
             return jnp.maximum(margin + length(z[a] - z[b]) - length(z[a] - z_all[b][n]), 0.0)
 
-        return masked_sum(jax.vmap(one)(anchor, other, negative), usable & rows.mask)
+        return masked_sum(jax.vmap(one)(anchor, other, negative), usable & counted)
 
     there = directed(i, j, forward, has_forward)
     if not symmetric:

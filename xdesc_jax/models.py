@@ -7,6 +7,7 @@ outputs [B, D'] that `finish` turns into descriptors. Flax Linen modules with a 
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -204,13 +205,18 @@ def pair_hidden_width(source: DescriptorSpec, target: DescriptorSpec, config: Mo
     return max(1, round((math.sqrt(both**2 + 4 * total) - both) / 2))
 
 
+def name_seed(name: str) -> int:
+    """What to fold into a key so that a network draws the same, whichever others the model has."""
+    return zlib.crc32(name.encode())
+
+
 def init_variables(networks: Networks, key: jax.Array) -> Variables:
     """Initial {'params': {network: ...}, 'batch_stats': {network: ...}}."""
     variables: Variables = {"params": {}, "batch_stats": {}}
-    for i, (name, module) in enumerate(networks.modules.items()):
+    for name, module in networks.modules.items():
         # Initialisation outside the mapped step: nothing to synchronise.
         fresh = module.clone(axis_name=None).init(
-            jax.random.fold_in(key, i), jnp.zeros((1, networks.input_widths[name]))
+            jax.random.fold_in(key, name_seed(name)), jnp.zeros((1, networks.input_widths[name]))
         )
         variables["params"][name] = fresh["params"]
         variables["batch_stats"][name] = fresh.get("batch_stats", {})

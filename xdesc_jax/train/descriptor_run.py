@@ -28,7 +28,7 @@ from xdesc_jax.train.descriptor_step import DescriptorHyper, augment, create_sta
 from xdesc_jax.train.descriptor_validation import validator
 from xdesc_jax.train.loop import Batches, fit
 from xdesc_jax.train.run_directory import check_batch, clear, defaults_of, keep_settings, resumed
-from xdesc_jax.train.step import TrainState, learning_rate_factor
+from xdesc_jax.train.step import SCHEDULES, TrainState, learning_rate_factor
 
 
 def train_descriptor(
@@ -87,7 +87,8 @@ def train_descriptor(
             write_json(run / "start.json", validate(state))  # untrained, or of the weights given
         fit(
             parallel.replicate(state, devices), start, _step(config, training, devices), _batches(training, devices),
-            validate, checkpoints, run, config, DescriptorHyper(config.optimizer.learning_rate, config.margin),
+            validate, checkpoints, run, config, jax.random.fold_in(jax.random.key(config.seed), 1),
+            DescriptorHyper(config.optimizer.learning_rate, config.margin),
         )  # fmt: skip
     finally:
         checkpoints.close()
@@ -111,7 +112,12 @@ def _step(config: DescriptorConfig, training: Mixture, devices: list[Any]) -> An
         augmentation=partial(augment, **changes) if any(changes.values()) else None,
         dropout=config.dropout,
         weight_decay=config.weight_decay,
-        rate_factor=partial(learning_rate_factor, config=config.optimizer, total_steps=total),
+        rate_factor=partial(
+            learning_rate_factor,
+            schedule=SCHEDULES.index(config.optimizer.schedule),
+            warmup_steps=config.optimizer.warmup_steps,
+            total_steps=total,
+        ),  # fmt: skip
         convolution=l2net.training_convolution(devices[0].platform),
     )
     return parallel.pmapped_step(step, devices)

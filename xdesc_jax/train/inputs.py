@@ -102,7 +102,7 @@ def open_split(
     patches = config.inputs == "patches"
     columns = [] if patches else list(specs)
     return open_source(
-        data, split, batch_size, columns=columns, patches=patches, seed=config.seed, resident=config.resident
+        data, split, batch_size, columns=columns, patches=patches, seed=config.data_seed, resident=config.resident
     )
 
 

@@ -38,8 +38,6 @@ class LoopConfig(Protocol):
     @property
     def batch_size(self) -> int: ...
     @property
-    def seed(self) -> int: ...
-    @property
     def checkpoint_every(self) -> int: ...
     @property
     def log_every(self) -> int: ...
@@ -100,6 +98,7 @@ def fit(
     checkpoints: Checkpoints,
     run: Path,
     config: LoopConfig,
+    key: Any,
     hyper: Any,
     several: tuple[int, Callable[..., tuple[TrainState, dict[str, Any]]]] | None = None,
 ) -> TrainState:
@@ -113,8 +112,8 @@ def fit(
         validate: state -> figures, `METRIC` among them; called at the end of each epoch.
         checkpoints: of the run.
         run: the run directory.
-        config: epochs, seed and intervals.
-        hyper: handed to each step.
+        config: epochs and intervals.
+        key, hyper: handed to each step.
         several: a number of steps, and the step that does as many in one dispatch; where that number would pass a
             checkpoint, a log line or the end of an epoch, `step` does them one by one.
 
@@ -124,7 +123,6 @@ def fit(
     Raises:
         FloatingPointError: a loss or weight is not finite; names step, epoch and batch.
     """
-    key = jax.random.fold_in(jax.random.key(config.seed), 1)
     total = config.epochs * batches.per_epoch
     done = start.step
     together, many = several or (1, step)

@@ -9,28 +9,25 @@ from __future__ import annotations
 import dataclasses
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import jax
-import jax.numpy as jnp
 import tyro
 
 from xdesc_jax import console, pretrained
 from xdesc_jax.bundle import Bundle
 from xdesc_jax.bundle import load as load_bundle
-from xdesc_jax.config import TrainConfig, differences
-from xdesc_jax.data.resident import ResidentSet
-from xdesc_jax.data.schema import TRAIN, VALIDATION, RecordInfo
-from xdesc_jax.data.source import Source
-from xdesc_jax.files import config_hash, content_hash, read_json
+from xdesc_jax.config import TrainConfig
+from xdesc_jax.data.schema import RecordInfo
+from xdesc_jax.files import read_json
 from xdesc_jax.models import Networks, build_networks
-from xdesc_jax.train import inputs, parallel
+from xdesc_jax.train import inputs, parallel, preparation
 from xdesc_jax.train.checkpoint import Checkpoints, Position
 from xdesc_jax.train.frozen import freeze_members, keep_frozen, with_added
 from xdesc_jax.train.inputs import Statistics
-from xdesc_jax.train.loop import Batches, fit
-from xdesc_jax.train.run_directory import check_batch, clear, defaults_of, keep_settings, resumed
-from xdesc_jax.train.step import Hyper, TrainState, create_state, learning_rate_factor, train_step
+from xdesc_jax.train.loop import fit
+from xdesc_jax.train.run_directory import check_batch, clear, defaults_of, resumed
+from xdesc_jax.train.step import TrainState, create_state, hyper_of, keys_of
 from xdesc_jax.train.validation import validator
 from xdesc_jax.train.warmstart import check_fit, start_from_bundle
 
@@ -81,8 +78,7 @@ def train(
         raise ValueError(f"steps_per_dispatch is {steps_per_dispatch}, expected at least 1")
     check_batch(config.batch_size, devices)
     # What cannot be carried out must fail here, before anything is written.
-    training = inputs.open_split(data, TRAIN, config, specs, config.batch_size)
-    validation = inputs.open_split(data, VALIDATION, config, specs, min(config.batch_size, 1024))
+    training, validation = preparation.open_splits(data, config, specs)
     inputs.inputs_function(config, specs, dict.fromkeys(specs, 1.0), augment=True)
     plain = build_networks(specs, config.model)
     if bundle is not None:
@@ -90,12 +86,13 @@ def train(
         check_fit(bundle, plain, fresh, frozen=freeze == "all")
     clear(run, overwrite)
     frozen = bundle if freeze == "all" else None
-    run_hash = _prepare(run, config, info, specs, init, {"freeze": freeze, "add": add} if add else {})
+    addition = {"freeze": freeze, "add": add} if add else {}
+    run_hash = preparation.keep_run_settings(run, config, info, specs, init, addition)
     if frozen is not None:
         assert init is not None
         keep_frozen(run, init)
-    statistics = _statistics(run, training, specs, config)
-    rows = _validation_rows(validation, config, specs, statistics)
+    statistics = preparation.statistics_of(run, training, specs, config)
+    rows = preparation.validation_rows(validation, config, specs, statistics)
     console.settings(
         f"xdesc train -> {run}",
         {
@@ -111,95 +108,23 @@ def train(
     checkpoints = Checkpoints(run, run_hash)
     state, start = _begin(checkpoints, plain, config, None if frozen else bundle, rows, statistics)
     state = parallel.replicate(state, devices)
-    total = config.epochs * training.batches_per_epoch
-    step = partial(
-        train_step,
-        networks=networks,
-        inputs_of=inputs.inputs_function(config, specs, statistics.scale, augment=True),
-        variant=config.loss.variant,
-        distance=config.loss.distance,
-        target_matching=config.loss.beta > 0,
-        rate_factor=partial(learning_rate_factor, config=config.optimizer, total_steps=total),
-    )
-    if isinstance(training, ResidentSet):
-        place = parallel.resident_batches(training.arrays, devices)
-        batches = Batches(training.batches_per_epoch, training.row_batches, place)
-    else:
-        place = partial(parallel.split_batches, devices=devices)
-        batches = Batches(training.batches_per_epoch, training.epoch, place)
+    step = preparation.step_of(networks, config, specs, statistics, training.batches_per_epoch)
     measure = validator(plain)
     one = parallel.pmapped_step(step, devices, donate=True)
     several = None
     if steps_per_dispatch > 1:
         many = parallel.pmapped_step(step, devices, together=steps_per_dispatch, donate=True)
         several = (steps_per_dispatch, many)
+    batches = preparation.batches_of(training, devices)
     try:
         fit(
             state, start, one, batches, lambda s: measure({"params": s.params, "batch_stats": s.batch_stats}, rows),
-            checkpoints, run, config, _hyper(config), several,
+            checkpoints, run, config, keys_of(config), hyper_of(config), several,
         )  # fmt: skip
     finally:
         checkpoints.close()
     _summary(run)
     return run
-
-
-def _hyper(config: TrainConfig) -> Hyper:
-    loss = config.loss
-    return Hyper(config.optimizer.learning_rate, loss.alpha, loss.margin, loss.beta, loss.target_margin)
-
-
-def _prepare(
-    run: Path,
-    config: TrainConfig,
-    info: RecordInfo,
-    specs: dict[str, Any],
-    init: Path | None,
-    addition: dict[str, Any],
-) -> str:
-    """Writes the run's settings, or compares them with what is there; returns their hash."""
-    settings: dict[str, Any] = {
-        "config": dataclasses.asdict(config),
-        "data": {
-            "path": str(info.path),
-            "hash": info.config_hash,
-            "rows": info.counts,
-            "config": info.config,
-        },
-        "specs": {name: spec.to_dict() for name, spec in specs.items()},
-        "init": content_hash(init) if init else None,
-        "weights": {name: content_hash(file) for name, file in inputs.weight_files(config, specs).items()},
-        **addition,
-    }
-    decisive = {"config": settings["config"], "data": info.config_hash, **_inputs(settings)}
-    settings |= {"hash": config_hash(decisive)}
-
-    def changes(found: dict[str, Any]) -> list[str]:
-        changed = differences(found["config"], settings["config"])
-        changed += differences({"data": found["data"]["hash"]}, {"data": info.config_hash})
-        return changed + differences(_inputs(found), _inputs(settings))
-
-    return keep_settings(run, settings, changes)
-
-
-def _inputs(settings: dict[str, Any]) -> dict[str, Any]:
-    extra = {key: settings[key] for key in ("freeze", "add") if key in settings}
-    return {key: settings.get(key) for key in ("init", "specs", "weights")} | extra
-
-
-def _statistics(run: Path, training: Any, specs: dict[str, Any], config: TrainConfig) -> Statistics:
-    path = run / "statistics.npz"
-    if not path.exists():
-        inputs.measure_statistics(training, specs, config).save(path)
-    return Statistics.load(path)
-
-
-def _validation_rows(
-    validation: Source, config: TrainConfig, specs: dict[str, Any], statistics: Statistics
-) -> dict[str, jax.Array]:
-    inputs_of = inputs.inputs_function(config, specs, statistics.scale, augment=False)
-    rows, _ = inputs.collect_rows(validation.epoch(0), inputs_of, config.validation_rows)
-    return {name: jnp.asarray(x) for name, x in rows.items()}
 
 
 def _begin(

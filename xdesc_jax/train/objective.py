@@ -1,0 +1,243 @@
+"""The objective of a training step: translation and matching sums of all networks on one device's rows.
+
+In: networks with their variables and canonical rows. Out: sums by loss, which add up over devices, and new running
+statistics. Pure functions; `train/step` differentiates them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from xdesc_jax import losses, models
+from xdesc_jax.losses import Rows, Sum
+from xdesc_jax.models import Networks
+
+
+def apply_training(
+    networks: Networks, params: Any, batch_stats: Any, name: str, x: jax.Array, mask: jax.Array
+) -> tuple[jax.Array, Any]:
+    """One network with batch statistics: raw output and its new running statistics (frozen ones have none)."""
+    if name in networks.frozen:
+        return models.forward(networks.frozen[name], x), None
+    variables = {"params": params[name], "batch_stats": batch_stats[name]}
+    raw, changed = networks.modules[name].apply(variables, x, mask, True, mutable=["batch_stats"])
+    return raw, changed.get("batch_stats", {})
+
+
+def embed_all(
+    networks: Networks, params: Any, stats: Any, inputs: Mapping[str, jax.Array], mask: jax.Array
+) -> tuple[jax.Array, dict[str, Any]]:
+    """Unit embeddings of all descriptors stacked, [A, B, E], and new running statistics."""
+    embeddings, changed = [], {}
+    for name in networks.names:
+        key = f"encoder/{name}"
+        raw, changed[key] = apply_training(networks, params, stats, key, inputs[name], mask)
+        embeddings.append(models.unit(raw))
+    return jnp.stack(embeddings), _trained(networks, changed)
+
+
+def _trained(networks: Networks, changed: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: stats for name, stats in changed.items() if name in networks.modules}
+
+
+def translation_loss(
+    networks: Networks,
+    params: Any,
+    stats: Any,
+    sources: Mapping[str, jax.Array],
+    inputs: Mapping[str, jax.Array],
+    masks: Mapping[str, jax.Array],
+) -> tuple[dict[str, Sum], dict[str, jax.Array], dict[str, Any]]:
+    """L^T of each target over the given sources.
+
+    Args:
+        sources: embeddings [S, B, E] by target name: of all descriptors (quadratic), or of one.
+        masks: [S, B] bool by target name, which rows of which source count.
+
+    Returns:
+        Sums by target name, translations [S, B, D] by target name (logits where binary), and new running
+        statistics. A decoder runs once on its S * B rows, so its batch norm sees all of them.
+    """
+    sums, predictions, changed = {}, {}, {}
+    for name, embeddings in sources.items():
+        key, rows = f"decoder/{name}", embeddings.reshape(-1, embeddings.shape[-1])
+        raw, changed[key] = apply_training(networks, params, stats, key, rows, masks[name].reshape(-1))
+        spec = networks.specs[name]
+        predictions[name] = models.finish(raw, spec).reshape(*embeddings.shape[:2], -1)
+        errors = losses.translation_error(predictions[name], inputs[name], spec.binary)
+        sums[name] = losses.masked_sum(errors, masks[name])
+    return sums, predictions, _trained(networks, changed)
+
+
+def random_permutation(names: Sequence[str], key: jax.Array, active: jax.Array | None) -> jax.Array:
+    """A random permutation sigma of the descriptors that take part, int [A]; the others stay where they are.
+
+    Each draws a number by its name, so that those that do not take part change nothing for the others.
+    """
+    scores = jnp.stack([jax.random.uniform(jax.random.fold_in(key, models.name_seed(name))) for name in names])
+    if active is None:
+        return jnp.argsort(scores)
+    drawn = jnp.argsort(jnp.where(active, scores, jnp.inf))  # those that take part, in random order, before the rest
+    return jnp.where(active, drawn[jnp.cumsum(active) - 1], jnp.arange(len(names)))
+
+
+def pairs_of(
+    networks: Networks, variant: str, key: jax.Array, active: jax.Array | None = None
+) -> tuple[dict[str, Any], jax.Array]:
+    """Which descriptors are translated to which, and matched with which, in one step.
+
+    Pairs of two frozen descriptors are left out: their losses are constants.
+
+    Returns:
+        Indices of sources (into the stacked embeddings) by target name, and pairs [P, 2] to match.
+
+    Raises:
+        ValueError: the linear variant with frozen networks, whose pairs are not known when the step is compiled.
+    """
+    count, names = len(networks.names), networks.names
+    fresh = [j for j, name in enumerate(names) if f"encoder/{name}" in networks.modules]
+    if variant == "linear":
+        if networks.frozen:
+            raise ValueError("loss.variant is 'linear', expected 'quadratic' or 'autoencoder' with frozen networks")
+        # sigma(i) = target of source i; the decoder of j takes the source sigma^-1(j).
+        sigma = random_permutation(names, key, active)
+        order = jnp.argsort(sigma)
+        return {n: order[j][None] for j, n in enumerate(names)}, jnp.stack([jnp.arange(count), sigma], axis=1)
+    every = losses.all_pairs(count)
+    pairs = jnp.asarray(every[np.isin(every, fresh).any(axis=1)])
+    if variant == "autoencoder":
+        return {names[j]: slice(j, j + 1) for j in fresh}, pairs
+    return {name: slice(None) if j in fresh else np.array(fresh) for j, name in enumerate(names)}, pairs
+
+
+class Triplet(NamedTuple):
+    """How the matching losses measure."""
+
+    margin: jax.Array | float
+    target_margin: jax.Array | float
+    distance: str
+    target_matching: bool  # whether L^R is computed
+    axis_name: str | None
+
+
+def target_matching_sums(
+    networks: Networks,
+    predictions: Mapping[str, jax.Array],
+    source_ids: Mapping[str, jax.Array],
+    inputs: Mapping[str, jax.Array],
+    mask: jax.Array,
+    triplet: Triplet,
+    uses: Mapping[str, jax.Array] | None,
+) -> Sum:
+    """L^R over targets.
+
+    Args:
+        predictions: translations [S, b, D] by target name, logits where binary.
+        source_ids: [S, b] by target name, `losses.row_ids` of the rows that they were made from.
+        uses: [S] bool by target name, which sources count; None: all.
+    """
+    points = point_numbers(mask, triplet.axis_name)
+    sums = {}
+    for name, rows in predictions.items():
+        spec, natives = networks.specs[name], inputs[name]
+        sums[name] = losses.target_matching_loss(
+            jax.nn.sigmoid(rows) if spec.binary else rows, natives, source_ids[name], losses.row_ids(natives), mask,
+            points, triplet.target_margin, triplet.distance,
+            use=None if uses is None else uses[name],
+            binary=spec.binary, unit_length=spec.normalized, axis_name=triplet.axis_name,
+        )  # fmt: skip
+    return total(sums)
+
+
+def encoder_decoder_loss(
+    networks: Networks,
+    params: Any,
+    stats: Any,
+    inputs: Mapping[str, jax.Array],
+    mask: jax.Array,
+    key: jax.Array,
+    variant: str,
+    triplet: Triplet,
+    active: jax.Array | None = None,
+) -> tuple[dict[str, Sum], dict[str, Any]]:
+    """Translation and matching sums of the encoder-decoder model, and new running statistics.
+
+    Descriptors that are not `active` count in none of them, and so receive no gradient.
+    """
+    embeddings, encoder_stats = embed_all(networks, params, stats, inputs, mask)
+    ids = jnp.stack([losses.row_ids(inputs[name]) for name in networks.names])
+    chosen, pairs = pairs_of(networks, variant, key, active)
+    # Gradients with respect to the embeddings are then one sum over targets, however many there are.
+    for_each_target = jnp.broadcast_to(embeddings, (len(networks.names), *embeddings.shape))
+    sources = {name: for_each_target[networks.names.index(name)][of] for name, of in chosen.items()}
+    uses, used_pairs = None, None
+    if active is not None:
+        uses = {name: active[of] & active[networks.names.index(name)] for name, of in chosen.items()}
+        used_pairs = active[pairs[:, 0]] & active[pairs[:, 1]]
+    masks = {
+        name: jnp.broadcast_to(mask, x.shape[:2]) if uses is None else uses[name][:, None] & mask
+        for name, x in sources.items()
+    }
+    by_target, predictions, decoder_stats = translation_loss(networks, params, stats, sources, inputs, masks)
+    rows = Rows(embeddings, ids, mask, point_numbers(mask, triplet.axis_name))
+    matching = losses.matching_loss(
+        rows, pairs, triplet.margin, triplet.distance,
+        symmetric=variant != "linear", use=used_pairs, axis_name=triplet.axis_name,
+    )  # fmt: skip
+    sums = {"translation": total(by_target), "matching": matching}
+    if triplet.target_matching:
+        ids_of = {name: ids[of] for name, of in chosen.items()}
+        sums["target_matching"] = target_matching_sums(networks, predictions, ids_of, inputs, mask, triplet, uses)
+    return sums, encoder_stats | decoder_stats
+
+
+def pair_loss(
+    networks: Networks,
+    params: Any,
+    stats: Any,
+    inputs: Mapping[str, jax.Array],
+    mask: jax.Array,
+    triplet: Triplet,
+    active: jax.Array | None = None,
+) -> tuple[dict[str, Sum], dict[str, Any]]:
+    """Translation sums of the pair networks (they have no joint space), and new running statistics."""
+    errors, changed = {}, {}
+    used: dict[str, list[jax.Array]] = {name: [] for name in networks.names}
+    predictions: dict[str, list[jax.Array]] = {name: [] for name in networks.names}
+    ids_of: dict[str, list[jax.Array]] = {name: [] for name in networks.names}
+    for key in networks.modules:
+        _, source, target = key.split("/")
+        raw, changed[key] = apply_training(networks, params, stats, key, inputs[source], mask)
+        spec = networks.specs[target]
+        prediction = models.finish(raw, spec)
+        use = jnp.array(True)
+        if active is not None:
+            use = active[networks.names.index(source)] & active[networks.names.index(target)]
+        used[target].append(use)
+        errors[key] = losses.masked_sum(losses.translation_error(prediction, inputs[target], spec.binary), mask & use)
+        predictions[target].append(prediction)
+        ids_of[target].append(losses.row_ids(inputs[source]))
+    sums = {"translation": total(errors), "matching": Sum(jnp.zeros(()), jnp.zeros(()))}
+    if triplet.target_matching:
+        made = {name: jnp.stack(rows) for name, rows in predictions.items()}
+        ids = {name: jnp.stack(rows) for name, rows in ids_of.items()}
+        uses = {name: jnp.stack(flags) for name, flags in used.items()}
+        sums["target_matching"] = target_matching_sums(networks, made, ids, inputs, mask, triplet, uses)
+    return sums, changed
+
+
+def point_numbers(mask: jax.Array, axis_name: str | None) -> jax.Array:
+    """A number of its own for each row of the global batch: no two rows show the same point."""
+    first = lax.axis_index(axis_name) * len(mask) if axis_name else 0
+    return first + jnp.arange(len(mask), dtype=jnp.int32)
+
+
+def total(sums: Mapping[str, Sum]) -> Sum:
+    """The sum of sums; every pair has as many rows, so this is the mean over pairs of the paper."""
+    return Sum(sum(s.total for s in sums.values()), sum(s.count for s in sums.values()))  # type: ignore[arg-type]
