@@ -21,6 +21,7 @@ OWNERS = {
     "onnxruntime": ("onnx_format.py",),
     "tensorboardX": ("train/log.py",),
     "matplotlib": ("evaluate/drawing.py", "evaluate/map_drawing.py"),
+    "pyarrow": ("sweep/results.py",),
 }
 
 
