@@ -174,7 +174,7 @@ class Checkpoints:
         if digest(found["state"]) != meta["digest"]:
             raise ValueError("its content differs from what was saved")
         _check_shapes(found["state"], target)
-        return TrainState(**found["state"]), Position(**meta["position"])
+        return type(like)(**found["state"]), Position(**meta["position"])
 
 
 class WrongConfigurationError(ValueError):

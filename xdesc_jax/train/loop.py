@@ -63,13 +63,19 @@ class Window:
         self.started = time.perf_counter()
 
     def add(self, metrics: Mapping[str, np.ndarray]) -> None:
-        """Metrics of a step, (sum, count) each."""
+        """Metrics of a step, (sum, count) each, or [2, K] of K members."""
         self.steps += 1
         for name, pair in metrics.items():
-            self.sums[name] = self.sums.get(name, np.zeros(2)) + pair
+            self.sums[name] = self.sums.get(name, 0.0) + pair
 
-    def means(self) -> dict[str, float]:
-        return {name: float(total / max(count, 1)) for name, (total, count) in self.sums.items()}
+    def means(self, members: Sequence[str] | None) -> dict[str, Any]:
+        means = {name: total / np.maximum(count, 1) for name, (total, count) in self.sums.items()}
+        if members is None:
+            return {name: float(mean) for name, mean in means.items()}
+        return {
+            name: {m: float(x) for m, x in zip(members, mean, strict=True) if math.isfinite(x)}
+            for name, mean in means.items()
+        }
 
 
 def dispatch_sizes(done: int, steps: int, together: int, intervals: Sequence[int]) -> Iterator[int]:
@@ -101,6 +107,7 @@ def fit(
     key: Any,
     hyper: Any,
     several: tuple[int, Callable[..., tuple[TrainState, dict[str, Any]]]] | None = None,
+    members: Sequence[str] | None = None,
 ) -> TrainState:
     """Trains from `start` to the last epoch.
 
@@ -116,6 +123,8 @@ def fit(
         key, hyper: handed to each step.
         several: a number of steps, and the step that does as many in one dispatch; where that number would pass a
             checkpoint, a log line or the end of an epoch, `step` does them one by one.
+        members: names of the members of a population; its metrics are [K] each, and its step sees to it that the
+            weights stay finite.
 
     Returns:
         The final state.
@@ -135,22 +144,23 @@ def fit(
             """Reads the metrics of all but the last `leave` dispatches, and stops at a loss that is not finite."""
             while len(pending) > leave:
                 at, steps, metrics = pending.popleft()
-                read = {name: np.reshape([pair.total, pair.count], (2, steps)).T for name, pair in metrics.items()}
+                shape = (2, steps) if members is None else (2, steps, len(members))
+                read = {name: np.reshape([pair.total, pair.count], shape) for name, pair in metrics.items()}
                 for i in range(steps):
-                    loss = float(read["loss"][i, 0])
-                    if not math.isfinite(loss):
+                    loss = read["loss"][0, i]
+                    if members is None and not math.isfinite(loss):
                         raise FloatingPointError(
                             f"loss is {loss} at step {at.step + i + 1} (epoch {at.epoch}, batch {at.batch + i}); "
                             f"stopped. The last good checkpoint is in {checkpoints.directory}"
                         )
-                    window.add({name: rows[i] for name, rows in read.items()})
+                    window.add({name: rows[:, i] for name, rows in read.items()})
                 bar.advance(task, steps * config.batch_size)
 
         def write_window() -> None:
             if window.steps:
                 seconds = time.perf_counter() - window.started
                 rate = window.steps * config.batch_size / max(seconds, 1e-9)
-                log.write(done, {**window.means(), "rows_per_second": round(rate, 1)})
+                log.write(done, {**window.means(members), "rows_per_second": round(rate, 1)})
             window.clear()
 
         for epoch in range(start.epoch, config.epochs):
@@ -175,10 +185,11 @@ def fit(
                     write_window()
             settle(0)
             write_window()
-            check_finite(state, Position(done, epoch, batches.per_epoch - 1))
+            if members is None:
+                check_finite(state, Position(done, epoch, batches.per_epoch - 1))
             figures = validate(state)
             log.write(done, {"epoch": epoch + 1, "validation": figures})
-            _append_validation(run, {"step": done, "epoch": epoch + 1, **figures})
+            append_validation(run, {"step": done, "epoch": epoch + 1, **figures})
             checkpoints.save(state, Position(done, epoch + 1, 0), {METRIC: figures[METRIC]})
             window.clear()
             bar.console.print(f"epoch {epoch + 1}: mean rank-1 {figures[METRIC]:.3f}")
@@ -186,7 +197,8 @@ def fit(
     return state
 
 
-def _append_validation(run: Path, entry: dict[str, Any]) -> None:
+def append_validation(run: Path, entry: dict[str, Any]) -> None:
+    """Adds the figures of an epoch to `RUN/validation.json`, in place of any of the same step or later."""
     path = run / "validation.json"
     earlier = read_json(path) if path.exists() else []
     write_json(path, [e for e in earlier if e["step"] < entry["step"]] + [entry])

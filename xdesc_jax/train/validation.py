@@ -6,7 +6,7 @@ rank-1 retrieval for every source -> target and for every pair in the joint spac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -43,11 +43,11 @@ def rank1(query: jax.Array, database: jax.Array) -> float:
     return float(sum(parts)) / len(query)
 
 
-def validator(networks: Networks) -> Callable[[Variables, Mapping[str, jax.Array]], dict[str, Any]]:
+def validator(networks: Networks) -> Callable[..., dict[str, Any]]:
     """Makes the measuring function of a model; its jitted parts compile once.
 
     Returns:
-        (variables, canonical rows [N, D] by descriptor) -> {
+        (variables, canonical rows [N, D] by descriptor, which descriptors, None: all) -> {
             'translation_error': {'s->t': L^T}, 'bit_accuracy': {'s->t': share of bits, binary t},
             'rank1': {'s->t': share}, 'joint_rank1': {'s|t': share}, 'mean_rank1': mean of all of them
             (but the trivial s|s)}.
@@ -58,10 +58,13 @@ def validator(networks: Networks) -> Callable[[Variables, Mapping[str, jax.Array
     )
     embed = jax.jit(lambda variables, x, source: models.embed(networks, variables, x, source), static_argnums=2)
 
-    def measure(variables: Variables, rows: Mapping[str, jax.Array]) -> dict[str, Any]:
+    def measure(
+        variables: Variables, rows: Mapping[str, jax.Array], names: Sequence[str] | None = None
+    ) -> dict[str, Any]:
+        names = networks.names if names is None else names
         result: dict[str, Any] = {"translation_error": {}, "bit_accuracy": {}, "rank1": {}, "joint_rank1": {}}
-        for source in networks.names:
-            for target in networks.names:
+        for source in names:
+            for target in names:
                 if networks.kind == "pair" and source == target:
                     continue
                 pair, binary = f"{source}->{target}", networks.specs[target].binary
@@ -72,9 +75,9 @@ def validator(networks: Networks) -> Callable[[Variables, Mapping[str, jax.Array
                     result["bit_accuracy"][pair] = float(jnp.mean(predicted == wanted))
                 result["rank1"][pair] = rank1(predicted, wanted)
         if networks.kind == "encoder_decoder":
-            embedded = {name: embed(variables, rows[name], name) for name in networks.names}
-            for i, a in enumerate(networks.names):
-                for b in networks.names[i + 1 :]:
+            embedded = {name: embed(variables, rows[name], name) for name in names}
+            for i, a in enumerate(names):
+                for b in names[i + 1 :]:
                     result["joint_rank1"][f"{a}|{b}"] = rank1(embedded[a], embedded[b])
         ranks = [*result["rank1"].values(), *result["joint_rank1"].values()]
         result["mean_rank1"] = float(np.mean(ranks))

@@ -1,0 +1,152 @@
+"""Trains one population up to a rung: members of one architecture, on the same batches.
+
+In: members, records and devices. Out: their run directories after the given epoch, each as if it had trained alone;
+`W/groups/<id>` with the log. A run that was killed goes on from the group's last checkpoint.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from xdesc_jax.data.schema import RecordInfo
+from xdesc_jax.descriptors import DescriptorSpec
+from xdesc_jax.files import config_hash
+from xdesc_jax.models import Networks, build_networks
+from xdesc_jax.sweep.config import Member
+from xdesc_jax.sweep.member_run import MemberRun
+from xdesc_jax.train import inputs, parallel, preparation
+from xdesc_jax.train.checkpoint import METRIC, Checkpoints, Position
+from xdesc_jax.train.loop import fit
+from xdesc_jax.train.population import member, population_step, stack, stack_hyper, stack_keys
+from xdesc_jax.train.run_directory import resumed
+from xdesc_jax.train.step import Hyper, TrainState, create_state, hyper_of, keys_of
+from xdesc_jax.train.validation import validator
+
+
+@dataclasses.dataclass(frozen=True)
+class Devices:
+    """What a sweep runs on, and how."""
+
+    devices: list[Any]
+    steps_per_dispatch: int = 1
+
+
+def folder_of(workdir: Path, members: Sequence[Member], until: int) -> Path:
+    """The folder of a population's training up to an epoch."""
+    return workdir / "groups" / config_hash([[m.name for m in members], until])
+
+
+def specs_of_all(info: RecordInfo, members: Sequence[Member]) -> dict[str, DescriptorSpec]:
+    """Every descriptor that a member takes."""
+    found: dict[str, DescriptorSpec] = {}
+    for one in members:
+        found |= inputs.choose_specs(info, one.config)
+    return found
+
+
+def train_group(
+    members: Sequence[Member], since: int, until: int, info: RecordInfo, workdir: Path, runs_on: Devices
+) -> Path:
+    """Trains members together from the end of epoch `since` to that of epoch `until`.
+
+    Args:
+        members: of one architecture (`plan.architecture`).
+        since, until: epochs done before and afterwards.
+        info: of the records.
+        workdir: the sweep's folder.
+        runs_on: the devices.
+
+    Returns:
+        The group's folder.
+
+    Raises:
+        ValueError: settings that do not fit the data, or too many members for the device's memory.
+    """
+    specs = specs_of_all(info, members)
+    shared = dataclasses.replace(members[0].config, descriptors=tuple(specs))
+    folder, devices = folder_of(workdir, members, until), runs_on.devices
+    training, validation = preparation.open_splits(info.path, shared, specs)
+    statistics = preparation.statistics_of(folder, training, specs, shared)
+    rows = preparation.validation_rows(validation, shared, specs, statistics)
+    plain, networks = (build_networks(specs, shared.model, axis) for axis in (None, parallel.AXIS))
+    runs = [MemberRun(workdir, m, info, inputs.choose_specs(info, m.config), statistics) for m in members]
+    checkpoints = Checkpoints(folder, folder.name)
+    batches = preparation.batches_of(training, devices)
+    state, start = _begin(checkpoints, plain, members, runs, Position(since * batches.per_epoch, since, 0))
+    step = partial(
+        population_step,
+        step=preparation.step_of(networks, shared, specs, statistics, batches.per_epoch),
+        in_turn=devices[0].platform == "cpu",
+    )
+    mapped = partial(parallel.pmapped_step, step, devices, donate=True)
+    together = runs_on.steps_per_dispatch
+    measure = validator(plain)
+
+    def validate(now: Any) -> dict[str, Any]:
+        held = jax.device_get(now)
+        done = int(held.step)
+        position = Position(done, done // batches.per_epoch, 0)
+        found = {}
+        for i, run in enumerate(runs):
+            if held.stopped[i]:
+                run.keep_divergence(int(held.stopped[i]))
+                continue
+            own = member(held, i)
+            figures = measure({"params": own.params, "batch_stats": own.batch_stats}, rows, run.names)
+            run.keep(own, position, figures)
+            found[members[i].name] = figures[METRIC]
+        for run in runs:
+            run.checkpoints.verify()
+        return {METRIC: max(found.values(), default=0.0), "members": found}
+
+    try:
+        fit(
+            parallel.replicate(state, devices), start, mapped(), batches, validate, checkpoints, folder,
+            dataclasses.replace(shared, epochs=until), stack_keys([keys_of(m.config) for m in members]),
+            _hyper(members, info, plain), (together, mapped(together=together)) if together > 1 else None,
+            members=[m.name for m in members],
+        )  # fmt: skip
+    except RuntimeError as error:  # what XLA raises
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise ValueError(
+            f"{len(members)} members together do not fit into the memory of {devices[0].device_kind}; "
+            "pass a smaller --population"
+        ) from error
+    finally:
+        for open_one in (checkpoints, *(run.checkpoints for run in runs)):
+            open_one.close()
+    shutil.rmtree(checkpoints.directory)  # the members' own say all
+    return folder
+
+
+def _begin(
+    checkpoints: Checkpoints, plain: Networks, members: Sequence[Member], runs: Sequence[MemberRun], first: Position
+) -> tuple[TrainState, Position]:
+    """The population's latest checkpoint, or its members' states at the start of this part."""
+    create = jax.jit(partial(create_state, plain))
+    fresh = [jax.device_get(create(jax.random.fold_in(jax.random.key(m.config.seed), 0))) for m in members]
+    found = resumed(checkpoints, stack(fresh, [0] * len(members)))
+    if found is None:
+        return stack([run.begin(s, first.step) for run, s in zip(runs, fresh, strict=True)], [0] * len(members)), first
+    for run in runs:
+        run.checkpoints.set_aside_after(found[1].step)
+    return found
+
+
+def _hyper(members: Sequence[Member], info: RecordInfo, plain: Networks) -> Hyper:
+    """Numbers of all members; masks of descriptors only where one member leaves some out."""
+    takes = [set(inputs.choose_specs(info, m.config)) for m in members]
+    active: list[Any] = [np.array([name in taken for name in plain.names]) for taken in takes]
+    masked = not all(mask.all() for mask in active)
+    return stack_hyper(
+        [hyper_of(m.config)._replace(active=mask if masked else None) for m, mask in zip(members, active, strict=True)]
+    )

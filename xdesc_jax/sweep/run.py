@@ -1,0 +1,196 @@
+"""The stage `xdesc sweep`: many training configurations -> a run directory each, and one table of results.
+
+In: a sweep configuration and records. Out: `W/sweep.json`, `W/members/<name>` (run directories), `W/results/` (a line a
+member as it ends), and all of them merged in `W/results.jsonl` and `W/results.parquet`. Started again, it goes on where
+it stopped; what has ended is not done again.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from xdesc_jax import console
+from xdesc_jax.config import differences, load_config
+from xdesc_jax.data.schema import RecordInfo
+from xdesc_jax.files import read_json, write_json
+from xdesc_jax.sweep import plan
+from xdesc_jax.sweep.config import Member, SweepConfig, expand, sweep_hash
+from xdesc_jax.sweep.group import Devices, folder_of, train_group
+from xdesc_jax.sweep.member_run import divergence, epochs_done, history, record
+from xdesc_jax.sweep.member_run import folder_of as run_of
+from xdesc_jax.sweep.results import append_result, read_results, write_merged
+from xdesc_jax.train import inputs, parallel
+from xdesc_jax.train.checkpoint import METRIC
+from xdesc_jax.train.run_directory import check_batch
+
+SHOWN = 10
+
+
+def sweep(
+    *,
+    config: Path,
+    data: Path,
+    workdir: Path,
+    shard: str = "0/1",
+    population: int = 16,
+    steps_per_dispatch: int = 1,
+    require_accelerator: bool = False,
+    overwrite: bool = False,
+) -> Path:
+    """Trains every configuration of a sweep. Started again with the same settings, it goes on where it stopped.
+
+    Configurations that differ in seed, learning rate, schedule, warm-up, weights and margins of the losses or in which
+    descriptors take part train together, on the same batches; others in turn. Each ends as if it had trained alone.
+
+    Args:
+        config: file with get_config() that returns a SweepConfig.
+        data: records folder (for TFDS its version directory).
+        workdir: the sweep's folder; the shards of one sweep share it.
+        shard: i/n, i from 0: train only part i of n; for job arrays. Successive halving chooses within a shard.
+        population: the most configurations that train together.
+        steps_per_dispatch: steps that the host hands to the devices at once; changes nothing but the speed.
+        require_accelerator: fail where there is none, instead of training on the CPU.
+        overwrite: discard what is in the folder.
+
+    Returns:
+        The sweep's folder.
+
+    Raises:
+        ValueError: a field or value that does not exist, settings that do not fit the data or the devices, or a folder
+            of another sweep.
+    """
+    if population < 1 or steps_per_dispatch < 1:
+        raise ValueError(f"population is {population}, steps_per_dispatch {steps_per_dispatch}; expected at least 1")
+    index, count = plan.parse_shard(shard)
+    settings = load_config(config, SweepConfig)
+    info = RecordInfo.load(data)
+    members = expand(settings)
+    devices = parallel.choose_devices(require_accelerator)
+    parallel.keep_compiled(devices)
+    for member in members:  # what cannot be carried out must fail before anything is trained
+        check_batch(member.config.batch_size, devices)
+        inputs.choose_specs(info, member.config)
+    if settings.halving and len({m.config.epochs for m in members}) > 1:
+        raise ValueError("halving compares members after as many epochs: epochs cannot vary with it")
+    _keep_settings(workdir, settings, info, members, overwrite)
+    mine = plan.shard_of(members, index, count)
+    console.settings(
+        f"xdesc sweep -> {workdir}",
+        {
+            "configurations": f"{len(members)}, of them {len(mine)} in shard {shard}",
+            "fields": ", ".join(settings.fields) or "none",
+            "populations": ", ".join(str(len(group)) for group in plan.groups(mine, population)) or "none",
+            "halving": f"one of {settings.halving} goes on" if settings.halving else "none",
+            "data": data,
+            "devices": f"{len(devices)} x {devices[0].device_kind}",
+        },
+    )
+    lines = workdir / "results" / f"{index}-of-{count}.jsonl"
+    _train(mine, settings, info, workdir, lines, population, Devices(devices, steps_per_dispatch))
+    write_merged(workdir)
+    _summary(workdir, settings.fields)
+    return workdir
+
+
+def _train(
+    members: list[Member],
+    settings: SweepConfig,
+    info: RecordInfo,
+    workdir: Path,
+    lines: Path,
+    population: int,
+    runs_on: Devices,
+) -> None:
+    """Trains the members of a shard from rung to rung, and writes their results."""
+    ended = {entry["member"] for entry in read_results(workdir)}
+    since = 0
+    last = max((member.config.epochs for member in members), default=0)
+    for rung in plan.rungs(last, settings.halving, settings.first_rung):
+        groups = plan.groups(members, population)
+        for number, group in enumerate(groups, 1):
+            until = min(rung, group[0].config.epochs)
+            folder = folder_of(workdir, group, until)
+            if not all(_has_come_to(run_of(workdir, m), until) or m.name in ended for m in group):
+                console.out.print(f"population {number} of {len(groups)}: {len(group)} members to epoch {until}")
+                train_group(group, since, until, info, workdir, runs_on)
+            for member in group:
+                status = "diverged" if divergence(run_of(workdir, member)) else "finished"
+                if member.name not in ended and (status == "diverged" or until == member.config.epochs):
+                    append_result(lines, record(workdir, member, status, folder, len(group)))
+                    ended.add(member.name)
+        if rung < last:
+            kept = _survivors(members, rung, settings.halving, workdir)
+            for group in groups:
+                for member in group:
+                    if member not in kept and member.name not in ended:
+                        folder = folder_of(workdir, group, rung)
+                        append_result(lines, record(workdir, member, "stopped", folder, len(group)))
+                        ended.add(member.name)
+            console.out.print(f"after epoch {rung}: {len(kept)} of {len(members)} go on")
+            members = kept
+        since = rung
+
+
+def _has_come_to(run: Path, epoch: int) -> bool:
+    return epochs_done(run) >= epoch or divergence(run) is not None
+
+
+def _survivors(members: Sequence[Member], rung: int, halving: int, workdir: Path) -> list[Member]:
+    """Who goes on, by the figures of that very epoch; who has diverged does not."""
+    figures = {}
+    for member in members:
+        run = run_of(workdir, member)
+        for entry in history(run):
+            if entry["epoch"] == rung and divergence(run) is None:
+                figures[member.name] = entry[METRIC]
+    return plan.survivors(members, figures, halving)
+
+
+def _keep_settings(
+    workdir: Path, settings: SweepConfig, info: RecordInfo, members: Sequence[Member], overwrite: bool
+) -> None:
+    """Writes `sweep.json`, or compares it with what is there."""
+    path = workdir / "sweep.json"
+    if workdir.exists() and not path.exists() and any(p.suffix != ".partial" for p in workdir.iterdir()):
+        raise FileExistsError(f"{workdir}: is not empty and holds no sweep; choose another folder")
+    if overwrite and workdir.exists():
+        shutil.rmtree(workdir)
+    described: dict[str, Any] = {
+        "hash": sweep_hash(settings, info.config_hash),
+        "config": settings.describe(),
+        "fields": settings.fields,
+        "data": {"path": str(info.path), "hash": info.config_hash},
+        "members": [member.name for member in members],
+    }
+    if not path.exists():
+        write_json(path, described)
+    elif (found := read_json(path))["hash"] != described["hash"]:
+        changed = differences(found["config"], json.loads(json.dumps(described["config"])))
+        changed += differences({"data": found["data"]["hash"]}, {"data": info.config_hash})
+        raise ValueError(
+            f"{workdir}: was started with other settings ({'; '.join(changed)}); pass --overwrite or another folder"
+        )
+
+
+def _summary(workdir: Path, fields: Sequence[str]) -> None:
+    entries = read_results(workdir)
+    ranked = sorted(entries, key=lambda entry: -1 if entry[METRIC] is None else entry[METRIC], reverse=True)
+    console.table(
+        f"best of {len(entries)} configurations that have ended",
+        ("configuration", *fields, "status", "epoch", "mean rank-1"),
+        [
+            (
+                entry["member"],
+                *(entry["fields"].get(field, "-") for field in fields),
+                entry["status"],
+                entry["best_epoch"] or "-",
+                "-" if entry[METRIC] is None else entry[METRIC],
+            )
+            for entry in ranked[:SHOWN]
+        ],
+    )
+    console.out.print(f"report: xdesc sweep report {workdir}; a model file: xdesc export {workdir}/members/NAME OUT")

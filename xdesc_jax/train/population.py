@@ -1,0 +1,103 @@
+"""A population: configurations of one architecture that train together on the same batches.
+
+In: states, keys and numbers of K members, stacked. Out: the same step as `train/step` for each of them, by `vmap`
+inside the mapped step. A member that turns non-finite stays where it was; the others go on. Pure functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from xdesc_jax.losses import Sum
+from xdesc_jax.train.step import Batch, Hyper, Keys, TrainState
+
+
+@flax.struct.dataclass
+class PopulationState(TrainState):
+    """States of K members: leaves of `params`, `batch_stats` and `opt_state` are [K, ...], `step` is of all."""
+
+    stopped: jax.Array  # [K] int32, the step in which a member turned non-finite; 0: none
+
+
+def stack(states: Sequence[TrainState], stopped: Sequence[int]) -> PopulationState:
+    """States of members, all after the same step, as one."""
+    first = states[0]
+    params, stats, moments = (
+        jax.tree.map(lambda *leaves: np.stack(leaves), *[getattr(state, name) for state in states])
+        for name in ("params", "batch_stats", "opt_state")
+    )
+    return PopulationState(np.asarray(first.step), params, stats, moments, np.asarray(stopped, np.int32))  # type: ignore[arg-type]
+
+
+def member(state: PopulationState, index: int) -> TrainState:
+    """The state of one member."""
+    own = jax.tree.map(lambda x: x[index], (state.params, state.batch_stats, state.opt_state))
+    return TrainState(state.step, *own)
+
+
+def stack_hyper(members: Sequence[Hyper]) -> Hyper:
+    """Numbers of members, [K] each."""
+    return jax.tree.map(lambda *values: np.stack([np.asarray(v) for v in values]), *members)
+
+
+def stack_keys(members: Sequence[Keys]) -> Keys:
+    """Keys of members, [K], and the data's, which all share."""
+    return Keys(jnp.stack([keys.member for keys in members]), members[0].data)
+
+
+def population_step(
+    state: PopulationState,
+    batch: Batch,
+    keys: Keys,
+    hyper: Hyper,
+    *,
+    step: Callable[..., tuple[TrainState, dict[str, Sum]]],
+    in_turn: bool = False,
+    axis_name: str | None = None,
+) -> tuple[PopulationState, dict[str, Sum]]:
+    """One step of each member on the same batch.
+
+    Args:
+        state: of K members, the same on every device.
+        batch: this device's rows, for all members.
+        keys: `member` [K], and `data`, so that augmentation is computed once.
+        hyper: [K] each.
+        step: what a member does alone, `train_step` with all but axis_name.
+        in_turn: the members of a step one after another instead of by `vmap`: a CPU's caches hold what one needs, and
+            one member is enough to keep it busy.
+        axis_name: the mapped axis, or None on one device.
+
+    Returns:
+        The next state; in it, members whose loss or weights would not be finite, now or earlier, are as they were.
+        Sums as of `train_step`, [K] each.
+    """
+
+    def one(params: Any, stats: Any, moments: Any, key: jax.Array, its: Hyper) -> tuple[TrainState, dict[str, Sum]]:
+        own = TrainState(state.step, params, stats, moments)
+        return step(own, batch, Keys(key, keys.data), its, axis_name=axis_name)
+
+    members = (state.params, state.batch_stats, state.opt_state, keys.member, hyper)
+    new, sums = lax.map(lambda own: one(*own), members) if in_turn else jax.vmap(one)(*members)
+    finite = jnp.isfinite(sums["loss"].total) & all_finite((new.params, new.batch_stats))
+    stopped = jnp.where((state.stopped == 0) & ~finite, state.step + 1, state.stopped)
+
+    def kept(now: jax.Array, before: jax.Array) -> jax.Array:
+        return jnp.where((stopped == 0).reshape(-1, *[1] * (now.ndim - 1)), now, before)
+
+    params, stats, moments = (
+        jax.tree.map(kept, getattr(new, name), getattr(state, name)) for name in ("params", "batch_stats", "opt_state")
+    )
+    return PopulationState(state.step + 1, params, stats, moments, stopped), sums
+
+
+def all_finite(tree: Any) -> jax.Array:
+    """Whether all values of each member are finite: leaves [K, ...] -> [K] bool."""
+    flags = [jnp.all(jnp.isfinite(x.reshape(len(x), -1)), axis=1) for x in jax.tree.leaves(tree)]
+    return jnp.all(jnp.stack(flags), axis=0)
