@@ -23,7 +23,7 @@ def make_rows(rng, count=3, size=7, width=5, **changes):
     return Rows(**{k: jnp.asarray(v) for k, v in (rows | changes).items()})
 
 
-def loop_matching(rows, pairs, margin, distance):
+def loop_matching(rows, pairs, margin, distance, both=False):
     """Directed pairs (i, j), one anchor and one candidate at a time."""
     z, ids, mask, points = (np.asarray(x) for x in rows)
     total, count = 0.0, 0
@@ -41,6 +41,8 @@ def loop_matching(rows, pairs, margin, distance):
                 return np.sum(v**2) if distance == "squared" else np.sqrt(np.sum(v**2))
 
             negative = min(length(z[i, p] - z[j, q]) for q in candidates)
+            if both:
+                negative = min(negative, *(length(z[j, p] - z[i, q]) for q in candidates))
             total += max(margin + length(z[i, p] - z[j, p]) - negative, 0)
             count += 1
     return total, count
@@ -86,6 +88,18 @@ def test_directed_pairs_count_one_way():
     pairs = [(0, 2), (1, 0), (2, 1)]
     found = losses.matching_loss(rows, jnp.asarray(pairs), 0.7, "euclidean", symmetric=False)
     np.testing.assert_allclose(found, loop_matching(rows, pairs, 0.7, "euclidean"), rtol=1e-5)
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("distance", ["euclidean", "squared"])
+def test_symmetric_negatives_are_the_nearer_of_both_sides(distance, symmetric):
+    rows = make_rows(np.random.default_rng(4))
+    pairs = losses.all_pairs(3) if symmetric else np.array([(0, 2), (1, 0), (2, 1)])
+    found = losses.matching_loss(
+        rows, jnp.asarray(pairs), 0.7, distance, symmetric=symmetric, negatives_of="symmetric"
+    )  # fmt: skip
+    ordered = ORDERED if symmetric else pairs
+    np.testing.assert_allclose(found, loop_matching(rows, ordered, 0.7, distance, both=True), rtol=1e-5)
 
 
 def test_padding_is_neither_anchor_nor_negative():

@@ -90,8 +90,9 @@ def test_bfloat16_matmul_is_close_forward_and_backward():
         np.testing.assert_allclose(b, a, atol=0.1)
 
 
-def test_layer_list_computes_what_the_modules_do():
-    networks = models.build_networks(SPECS, ModelConfig(embedding_width=6))
+@pytest.mark.parametrize("normalization", ["batch", "none"])
+def test_layer_list_computes_what_the_modules_do(normalization):
+    networks = models.build_networks(SPECS, ModelConfig(embedding_width=6, normalization=normalization))
     variables = models.init_variables(networks, jax.random.key(0))
     rng = np.random.default_rng(0)
     stats = jax.tree.map(lambda x: jnp.asarray(rng.uniform(0.5, 2, x.shape), jnp.float32), variables["batch_stats"])

@@ -27,6 +27,8 @@ class ModelConfig:
     """Hidden widths where the descriptor's own are (1024, 1024): hand-crafted and binary ones."""
     hidden_learned: tuple[int, ...] = (256, 256)
     """Hidden widths where the descriptor's own are (256, 256)."""
+    normalization: Literal["batch", "none"] = "batch"
+    """Batch norm behind each hidden layer, as in the paper, or none."""
     matmul: Literal["float32", "bfloat16"] = "float32"
     """Operand type of matrix products; sums and parameters stay float32. float32 means the device's default
     precision, which is TF32 on newer NVIDIA devices and bfloat16 passes on TPU."""
@@ -41,6 +43,9 @@ class LossConfig:
     distance: Literal["euclidean", "squared"] = "squared"
     """Distance in the triplet: its square as in the authors' code, or as the paper writes it. The square is the
     default because the joint space comes about faster with it, at the same translation error (README)."""
+    negatives: Literal["anchor", "symmetric"] = "anchor"
+    """The negative of a pair: nearest to the anchor, as in the paper, or the nearer of those nearest to the anchor and
+    to the positive (HardNet)."""
     alpha: float = 0.1
     """Weight of the matching loss."""
     margin: float = 1.0

@@ -88,6 +88,7 @@ def matching_loss(
     distance: str,
     *,
     symmetric: bool = True,
+    negatives_of: str = "anchor",
     use: jax.Array | None = None,
     axis_name: str | None = None,
 ) -> Sum:
@@ -104,6 +105,8 @@ def matching_loss(
         margin: the margin m, in units of the distance.
         distance: 'euclidean' or 'squared'.
         symmetric: (i, j) stands for i -> j and j -> i (once where i = j), not for i -> j alone.
+        negatives_of: 'anchor': a pair's negative is the one nearest to its anchor; 'symmetric': the nearer of that
+            and of the anchor's other rows' nearest to the positive (Mishchuk et al., NeurIPS 2017, eq. 2).
         use: [P] bool, which pairs count; None: all.
         axis_name: the mapped axis over which the batch is spread, if any.
 
@@ -117,7 +120,9 @@ def matching_loss(
         lambda pair: hardest_negatives(held, held_by_all, pair[0], pair[1], axis_name), pairs,
         batch_size=min(together, len(pairs)),
     )  # fmt: skip
-    return triplets(rows, everyone, pairs, negatives, margin, distance, symmetric, use)
+    return triplets(
+        rows, everyone, pairs, negatives, margin, distance, symmetric, use, both=negatives_of == "symmetric"
+    )
 
 
 def target_matching_loss(
@@ -189,24 +194,36 @@ def triplets(
     distance: str,
     symmetric: bool,
     use: jax.Array | None,
+    *,
+    both: bool = False,
 ) -> Sum:
-    """Sum of max(m + pos - neg, 0) over the pairs [P, 2] in use and rows, with `negatives` of each pair, [P, b]."""
+    """Sum of max(m + pos - neg, 0) over the pairs [P, 2] in use and rows, with `negatives` of each pair, [P, b].
+
+    With `both`, neg is the smaller of the distances from anchor and from positive to the negative of each.
+    """
     i, j = pairs[:, 0], pairs[:, 1]
     counted = rows.mask if use is None else use[:, None] & rows.mask
     forward, backward, has_forward, has_backward = jax.tree.map(lax.stop_gradient, negatives)
     z, z_all = rows.embeddings, everyone.embeddings
     length = l2_norm if distance == "euclidean" else lambda v: jnp.sum(v * v, axis=-1)
 
-    def directed(anchor: jax.Array, other: jax.Array, negative: jax.Array, usable: jax.Array) -> Sum:
-        def one(a: jax.Array, b: jax.Array, n: jax.Array) -> jax.Array:
-            return jnp.maximum(margin + length(z[a] - z[b]) - length(z[a] - z_all[b][n]), 0.0)
+    def distances(anchor: jax.Array, other: jax.Array, negative: jax.Array, usable: jax.Array) -> jax.Array:
+        found = jax.vmap(lambda a, b, n: length(z[a] - z_all[b][n]))(anchor, other, negative)
+        return jnp.where(usable, found, jnp.inf)  # none is infinitely far
 
-        return masked_sum(jax.vmap(one)(anchor, other, negative), usable & counted)
+    def directed(anchor: jax.Array, other: jax.Array, far: jax.Array, usable: jax.Array) -> Sum:
+        near = jax.vmap(lambda a, b: length(z[a] - z[b]))(anchor, other)
+        return masked_sum(jnp.maximum(margin + near - far, 0.0), usable & counted)
 
-    there = directed(i, j, forward, has_forward)
+    far_forward = distances(i, j, forward, has_forward)
+    far_backward = distances(j, i, backward, has_backward) if symmetric or both else far_forward
+    if both:
+        far_forward = far_backward = jnp.minimum(far_forward, far_backward)
+        has_forward = has_backward = has_forward | has_backward
+    there = directed(i, j, far_forward, has_forward)
     if not symmetric:
         return there
-    back = directed(j, i, backward, has_backward & (i != j)[:, None])
+    back = directed(j, i, far_backward, has_backward & (i != j)[:, None])
     return Sum(there.total + back.total, there.count + back.count)
 
 

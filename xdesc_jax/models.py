@@ -118,20 +118,22 @@ def masked_moments(x: jax.Array, mask: jax.Array | None, axis_name: str | None) 
 class MLP(nn.Module):
     """Linear -> batch norm -> ReLU for each hidden width, then a plain Linear (paper section 4.4).
 
-    Batch norm takes any bias before it out again, so the hidden layers have none: its gradient would be
+    Batch norm takes any bias before it out again, so hidden layers before one have none: its gradient would be
     rounding noise, which Adam turns into full steps.
     """
 
     hidden: tuple[int, ...]
     width: int
     matmul: str = "float32"
+    normalization: str = "batch"
     axis_name: str | None = None
 
     @nn.compact
     def __call__(self, x: jax.Array, mask: jax.Array | None = None, train: bool = False) -> jax.Array:
         for i, hidden in enumerate(self.hidden):
-            x = Linear(hidden, self.matmul, bias=False, name=f"linear{i}")(x)
-            x = SyncBatchNorm(self.axis_name, name=f"norm{i}")(x, mask, train)
+            x = Linear(hidden, self.matmul, bias=self.normalization == "none", name=f"linear{i}")(x)
+            if self.normalization == "batch":
+                x = SyncBatchNorm(self.axis_name, name=f"norm{i}")(x, mask, train)
             x = nn.relu(x)
         return Linear(self.width, self.matmul, name=f"linear{len(self.hidden)}")(x)
 
@@ -157,7 +159,7 @@ def build_networks(specs: Mapping[str, DescriptorSpec], config: ModelConfig, axi
     """
     modules: dict[str, MLP] = {}
     inputs: dict[str, int] = {}
-    mlp = partial(MLP, matmul=config.matmul, axis_name=axis_name)
+    mlp = partial(MLP, matmul=config.matmul, normalization=config.normalization, axis_name=axis_name)
     if config.kind == "encoder_decoder":
         for name, spec in specs.items():
             hidden = hidden_widths(spec, config)

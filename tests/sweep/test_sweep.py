@@ -97,7 +97,7 @@ def test_a_member_is_exported_as_any_run(swept, tmp_path):
     member = expand(SweepConfig(BASE, members=MEMBERS[3:4]))[0]
     export(swept / "members" / member.name, tmp_path / "m.safetensors")
     translator = Translator.load(tmp_path / "m.safetensors")
-    assert set(translator.descriptors) == {"toy-bits", "toy-unit"}
+    assert set(translator.specs) == {"toy-bits", "toy-unit"}
 
 
 def test_finished_members_are_not_trained_again(swept, toy_folder, tmp_path, monkeypatch):

@@ -19,7 +19,7 @@ import pytest
 from xdesc_jax import console, models
 from xdesc_jax.config import LossConfig, ModelConfig, OptimizerConfig
 from xdesc_jax.descriptors import DescriptorSpec, from_stored
-from xdesc_jax.export import to_bundle
+from xdesc_jax.export import export, to_bundle
 from xdesc_jax.files import content_hash
 from xdesc_jax.infer import Translator
 from xdesc_jax.train.checkpoint import Checkpoints, load_model
@@ -172,6 +172,15 @@ def test_a_state_loads_on_any_number_of_devices_as_numpy(straight, toy_config):
     assert all(isinstance(x, np.ndarray) for x in jax.tree.leaves(model.networks))
 
 
+def test_networks_without_norms_are_trained_and_exported(toy_records, toy_config, tmp_path):
+    model = dataclasses.replace(toy_config.model, normalization="none")
+    run = train(dataclasses.replace(toy_config, epochs=1, model=model), toy_records, tmp_path / "run")
+    layers = load_model(run).networks["encoder/toy-unit"]
+    assert "mean" not in layers[0] and layers[0]["bias"].any()
+    export(run, tmp_path / "m.safetensors")  # compares the file with what training computes
+    assert set(Translator.load(tmp_path / "m.safetensors").specs) == set(load_model(run).specs)
+
+
 def test_another_architecture_is_refused(straight, warnings_shown):
     settings = json.loads((straight / "config.json").read_text())
     specs = {n: DescriptorSpec.from_dict(s) for n, s in settings["specs"].items()}
@@ -181,10 +190,11 @@ def test_another_architecture_is_refused(straight, warnings_shown):
         Checkpoints(straight, settings["hash"], read_only=True).restore(like)
 
 
-def test_training_goes_on_from_a_model_file(straight, toy_records, toy_config, tmp_path):
-    """The unfolded state computes the model's functions, and a run from it starts where the model ended."""
+@pytest.mark.parametrize("normalization", ["batch", "none"])
+def test_a_state_from_a_model_file_computes_the_same(straight, toy_config, normalization):
     bundle = to_bundle(load_model(straight))
-    networks = models.build_networks(bundle.specs, toy_config.model)
+    config = dataclasses.replace(toy_config.model, normalization=normalization)
+    networks = models.build_networks(bundle.specs, config)
     scales = {"toy-bits": 1.0, "toy-plain": 5.0, "toy-unit": 1.0}
     sample = {n: np.asarray(from_stored(x, bundle.specs[n]), np.float32) for n, x in bundle.sample.inputs.items()}
     rows = {n: jnp.asarray(x / scales[n]) for n, x in sample.items()}
@@ -196,7 +206,10 @@ def test_training_goes_on_from_a_model_file(straight, toy_records, toy_config, t
             found = jax.nn.sigmoid(found)
         np.testing.assert_allclose(found, expected, atol=2e-4)
 
-    bundle.save(tmp_path / "model.safetensors")
+
+def test_training_goes_on_from_a_model_file(straight, toy_records, toy_config, tmp_path):
+    """A run from a model starts where the model ended."""
+    to_bundle(load_model(straight)).save(tmp_path / "model.safetensors")
     once = dataclasses.replace(toy_config, epochs=1, optimizer=OptimizerConfig(1e-4))
     run = train(once, toy_records, tmp_path / "run", init=tmp_path / "model.safetensors")
     first, model_end = log_lines(run)[0]["loss"], log_lines(straight)[-2]["loss"]

@@ -319,7 +319,7 @@ def _layers(state: TrainState, key: str, scales: dict[str, float]) -> list[dict[
     layers = []
     for i in range(count):
         layer = dict(params[f"linear{i}"])
-        if i < count - 1:
+        if f"norm{i}" in params:
             layer |= params[f"norm{i}"] | stats[f"norm{i}"]
             layer["bias"] = np.zeros(layer["kernel"].shape[1])  # none before a batch norm
         layers.append({k: np.array(v, np.float32) for k, v in layer.items()})

@@ -124,6 +124,7 @@ class Triplet(NamedTuple):
     distance: str
     target_matching: bool  # whether L^R is computed
     axis_name: str | None
+    negatives: str = "anchor"  # of L^M
 
 
 def target_matching_sums(
@@ -188,7 +189,7 @@ def encoder_decoder_loss(
     rows = Rows(embeddings, ids, mask, point_numbers(mask, triplet.axis_name))
     matching = losses.matching_loss(
         rows, pairs, triplet.margin, triplet.distance,
-        symmetric=variant != "linear", use=used_pairs, axis_name=triplet.axis_name,
+        symmetric=variant != "linear", negatives_of=triplet.negatives, use=used_pairs, axis_name=triplet.axis_name,
     )  # fmt: skip
     sums = {"translation": total(by_target), "matching": matching}
     if triplet.target_matching:

@@ -54,6 +54,7 @@ def step_of(
         inputs_of=inputs.inputs_function(config, specs, statistics.scale, augment=True),
         variant=config.loss.variant,
         distance=config.loss.distance,
+        negatives=config.loss.negatives,
         target_matching=config.loss.beta > 0,
         total_steps=config.epochs * batches_per_epoch,
     )

@@ -143,6 +143,7 @@ def train_step(
     variant: str,
     distance: str,
     target_matching: bool = False,
+    negatives: str = "anchor",
     total_steps: int = 1,
     axis_name: str | None = None,
 ) -> tuple[TrainState, dict[str, Sum]]:
@@ -155,7 +156,7 @@ def train_step(
         hyper: learning rate and its schedule, weights and margins of the losses, and which descriptors take part.
         networks: the modules, with their batch norm on `axis_name`.
         inputs_of: (batch, key) -> canonical rows by descriptor.
-        variant, distance: see `LossConfig`.
+        variant, distance, negatives: see `LossConfig`.
         target_matching: whether there is L^R; without it, `hyper.beta` has no effect.
         total_steps: of the whole training, for the schedule.
         axis_name: the mapped axis, or None on one device.
@@ -166,7 +167,7 @@ def train_step(
     """
     across = partial(lax.psum, axis_name=axis_name) if axis_name else lambda x: x
     inputs = inputs_of(batch, jax.random.fold_in(keys.data, state.step))
-    triplet = Triplet(hyper.margin, hyper.target_margin, distance, target_matching, axis_name)
+    triplet = Triplet(hyper.margin, hyper.target_margin, distance, target_matching, axis_name, negatives)
 
     permutation_key = jax.random.fold_in(keys.member, state.step)
 

@@ -47,12 +47,13 @@ def start_from_bundle(
     for name in encoders:
         source = name.split("/")[1]
         layers = scaled(bundle.networks[name], name, scales)
-        params[name], stats[name] = _unfold(layers, rows[source])
+        params[name], stats[name] = _unfold(layers, rows[source], "norm0" in params[name])
     if decoders:
         variables = {"params": params, "batch_stats": stats}
         embeddings = jnp.concatenate([models.embed(networks, variables, rows[n], n) for n in networks.names])
         for name in decoders:
-            params[name], stats[name] = _unfold(scaled(bundle.networks[name], name, scales), embeddings)
+            layers = scaled(bundle.networks[name], name, scales)
+            params[name], stats[name] = _unfold(layers, embeddings, "norm0" in params[name])
     return dataclasses.replace(state, params=params, batch_stats=stats)
 
 
@@ -97,15 +98,18 @@ def scaled(layers: Any, name: str, scales: Mapping[str, float]) -> list[tuple[np
     return layers
 
 
-def _unfold(layers: list[tuple[np.ndarray, np.ndarray]], x: jax.Array) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Parameters and running statistics of one network that computes the folded layers."""
+def _unfold(
+    layers: list[tuple[np.ndarray, np.ndarray]], x: jax.Array, norms: bool
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Parameters and running statistics of one network, with norms or without, that computes the folded layers."""
     params: dict[str, Any] = {}
     stats: dict[str, Any] = {}
     for i, (kernel, bias) in enumerate(layers):
         params[f"linear{i}"] = {"kernel": jnp.asarray(kernel)}
-        if i == len(layers) - 1:
+        if i == len(layers) - 1 or not norms:
             params[f"linear{i}"]["bias"] = jnp.asarray(bias)
-            break
+            x = jax.nn.relu(x @ kernel + bias)
+            continue
         x = jnp.matmul(x, kernel, precision="highest")
         mean, var = models.masked_moments(x, None, None)
         params[f"norm{i}"] = {"scale": jnp.sqrt(var + BN_EPSILON), "offset": mean + bias}
