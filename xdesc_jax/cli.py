@@ -23,6 +23,7 @@ STAGES: dict[tuple[str, ...], tuple[str, str, str]] = {
     ("scenes",): ("xdesc_jax.data.scenes:scenes", "features", "photos -> scenes with known homographies"),
     ("train",): ("xdesc_jax.train.run:command", "train", "records -> run directory"),
     ("train-descriptor",): ("xdesc_jax.train.descriptor_run:command", "train", "records of pairs -> run directory"),
+    ("sweep", "report"): ("xdesc_jax.sweep.report:report", "sweep", "results of a sweep -> page, best configurations"),
     ("export",): ("xdesc_jax.export:export", "train", "run or model file -> model file, ONNX, StableHLO, PyTorch"),
     ("export-descriptor",): (
         "xdesc_jax.train.descriptor_export:export_descriptor", "train", "run directory -> descriptor weights",

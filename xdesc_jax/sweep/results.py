@@ -112,7 +112,7 @@ def table(records: Sequence[Record]) -> dict[str, list[Any]]:
 
 def flat_figures(record: Record) -> dict[str, Any]:
     """A member's figures: those of a pair under 'rank1/brief->sift', the others under their own name."""
-    flat = {}
+    flat: dict[str, Any] = {}
     for name, value in (record.get("figures") or {}).items():
         if isinstance(value, Mapping):
             flat |= {f"{name}/{pair}": figure for pair, figure in value.items()}
