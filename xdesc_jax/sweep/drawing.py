@@ -153,10 +153,10 @@ def learning_curves(records: Sequence[Record], best: Sequence[Record], fields: S
         "xaxis": {"title": {"text": "epoch"}, **({"dtick": 1} if last <= FEW else {})},
         "yaxis": {"title": {"text": RANK}},
         "showlegend": True,
-        "legend": {"orientation": "h", "y": -0.15, "yanchor": "top"},
-        "margin": {"l": 64, "r": 16, "t": 28, "b": 60},
+        "legend": {"orientation": "h", "y": -0.2, "yanchor": "top"},
+        "margin": {"l": 64, "r": 16, "t": 28, "b": 90},
     }
-    return Plot("Learning curves", data, layout, 460)
+    return Plot("Learning curves", data, layout, 480)
 
 
 def importance(records: Sequence[Record], axes: Sequence[Axis]) -> Plot | None:
