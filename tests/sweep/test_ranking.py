@@ -9,13 +9,17 @@ from sweep_records import diverged, record
 from xdesc_jax.sweep.ranking import counts, explained, ranked
 
 
-def seeds(alpha, *ranks, status="finished"):
-    return [record({"loss.alpha": alpha, "seed": i}, rank, status) for i, rank in enumerate(ranks)]
+def seeds(value, *ranks, status="finished"):
+    return [record({"loss.alpha": value, "seed": i}, rank, status) for i, rank in enumerate(ranks)]
+
+
+def alpha(setting):
+    return setting.best["fields"]["loss.alpha"]
 
 
 def test_members_that_differ_in_the_seed_alone_are_one_setting():
     found = ranked([*seeds(0.1, 0.5, 0.7), *seeds(0.2, 0.25)])
-    assert [s.fields for s in found] == [{"loss.alpha": 0.1}, {"loss.alpha": 0.2}]
+    assert [alpha(s) for s in found] == [0.1, 0.2]
     assert found[0].mean == pytest.approx(0.6) and found[0].deviation == pytest.approx(np.sqrt(0.02))
     assert (found[0].seeds, found[1].seeds, found[1].deviation) == (2, 1, None)
     assert (str(found[0]), str(found[1])) == ("0.6000 \u00b1 0.1414", "0.2500")
@@ -23,7 +27,7 @@ def test_members_that_differ_in_the_seed_alone_are_one_setting():
 
 def test_the_mean_over_seeds_ranks_and_not_the_best_seed():
     found = ranked([*seeds(0.1, 0.9, 0.1), *seeds(0.2, 0.6, 0.6)])
-    assert [s.fields["loss.alpha"] for s in found] == [0.2, 0.1]
+    assert [alpha(s) for s in found] == [0.2, 0.1]
     assert found[1].best["fields"]["seed"] == 0
 
 
@@ -36,7 +40,7 @@ def test_diverged_and_stopped_settings_stand_behind():
         *seeds(0.4, 0.1),
     ]
     found = ranked(records)
-    assert [s.fields["loss.alpha"] for s in found] == [0.4, 0.3, 0.2, 0.1]
+    assert [alpha(s) for s in found] == [0.4, 0.3, 0.2, 0.1]
     assert [(s.mean, s.diverged) for s in found] == [(0.1, 0), (0.8, 1), (0.9, 0), (None, 1)]
     assert str(found[-1]) == "-"
 

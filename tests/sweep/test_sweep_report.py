@@ -102,7 +102,7 @@ def test_the_page_links_what_it_names(tmp_path):
 def test_settings_and_members_have_tables(tmp_path):
     records = [*grid(), diverged({"loss.alpha": 0.9, "seed": 0})]
     page = Page(report(sweep(tmp_path, records)))
-    assert "7 members (6 finished, 1 diverged) that have ended" in page.text
+    assert "7 members (6 finished, 1 diverged) ended" in page.text
     settings = [row for row in page.rows if row[1:4] == ["0.7050 \u00b1 0.0071", "2", "0"]]
     assert len(settings) == 2 and settings[0][:5] == ["1", "0.7050 \u00b1 0.0071", "2", "0", "0.2"]  # best, and all
     members = {row[0]: row for row in page.rows if row and row[0] in {r["member"] for r in records}}
@@ -130,10 +130,19 @@ def test_results_are_merged(tmp_path):
 
 
 def test_a_running_sweep_is_reported_beside_a_line_being_written(tmp_path):
-    workdir = sweep(tmp_path, grid())
+    workdir = sweep(tmp_path, grid(), members=[f"{i:012x}" for i in range(9)])
     with (workdir / "results" / "0-of-1.jsonl").open("a") as file:
         file.write('{"member": "1a2b')
-    assert "6 members" in Page(report(workdir)).text
+    assert "6 members (6 finished) of 9 ended" in Page(report(workdir)).text
+
+
+def test_a_field_that_a_member_does_not_state_is_that_of_its_configuration(tmp_path, capsys):
+    records = [record({}, 0.7), record({"loss.alpha": 0.5, "seed": 1}, 0.6)]
+    workdir = sweep(tmp_path, records)
+    page = Page(report(workdir))
+    assert ["1", "0.7000", "1", "0", "0.1"] in [row[:5] for row in page.rows]
+    assert "loss.alpha=0.1" in capsys.readouterr().out
+    assert pyarrow.parquet.read_table(workdir / "results.parquet").to_pydict()["loss.alpha"] == [0.1, 0.5]
 
 
 ODD_SWEEPS = {

@@ -17,7 +17,7 @@ import numpy as np
 
 from xdesc_jax.sweep.fields import FEW, Axis, shortened, text
 from xdesc_jax.sweep.ranking import counts, explained
-from xdesc_jax.sweep.results import Record
+from xdesc_jax.sweep.results import Record, field_value
 
 RANK = "mean rank-1"
 FEWEST = 8  # members from which on outliers are told and shares of variance mean something
@@ -274,7 +274,7 @@ def _curve(records: Sequence[Record], fields: Sequence[str], color: str, name: s
 def _hover(record: Record, fields: Sequence[str]) -> str:
     rank = "none" if record["mean_rank1"] is None else f"{record['mean_rank1']:.4f}"
     lines = [f"<b>{_plain(record['member'])}</b> {record['status']}", f"{RANK}: {rank}"]
-    lines += [f"{_plain(name)}: {_plain(shortened(text(record['fields'].get(name)), 60))}" for name in fields]
+    lines += [f"{_plain(name)}: {_plain(shortened(text(field_value(record, name)), 60))}" for name in fields]
     if record.get("reason"):
         lines.append(_plain(shortened(record["reason"], 80)))
     return "<br>".join(lines)

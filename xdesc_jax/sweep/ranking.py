@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -36,11 +35,6 @@ class Setting:
     @property
     def best(self) -> Record:
         return self.members[0]
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """The swept fields but for the seed."""
-        return {name: value for name, value in self.best["fields"].items() if name != SEED}
 
     @property
     def seeds(self) -> int:

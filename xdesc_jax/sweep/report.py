@@ -22,7 +22,7 @@ from xdesc_jax.sweep import drawing
 from xdesc_jax.sweep.config_file import config_source
 from xdesc_jax.sweep.fields import Axis, axis, shortened, text, varies
 from xdesc_jax.sweep.ranking import SEED, Setting, counts, ranked
-from xdesc_jax.sweep.results import STATUSES, Record, mean_figures, read_results, write_merged
+from xdesc_jax.sweep.results import STATUSES, Record, field_value, mean_figures, read_results, write_merged
 
 _MISSING = -1e300  # what an absent number sorts as
 _FIGURES = {
@@ -46,7 +46,9 @@ _MEANING = {
         "trained to the end; ended early by successive halving; loss no longer a finite number. Diverged members are "
         "never among the best"
     ),
-    "seconds, rows/s": "of the population that the member was trained in, all its members together",
+    "rows/s, seconds": (
+        "rows of the batches that a population shares, a second, and the time of the member's steps at that rate"
+    ),
 }
 
 
@@ -94,7 +96,7 @@ def varying(sweep: Mapping[str, Any], records: Sequence[Record]) -> dict[str, Ax
     names = list(
         {name: None for fields in [sweep.get("fields", []), *(r["fields"] for r in records)] for name in fields}
     )
-    values = {name: [record["fields"].get(name) for record in records] for name in names}
+    values = {name: [field_value(record, name) for record in records] for name in names}
     return {name: axis(name, found) for name, found in values.items() if varies(found)}
 
 
@@ -132,7 +134,8 @@ def table_rows(settings: Sequence[Setting], axes: Mapping[str, Axis]) -> tuple[l
     """Headings and rows for the console: the fields that vary, mean rank-1, over how many seeds, the best member."""
     rows = []
     for setting in settings:
-        fields = ", ".join(f"{n}={shortened(text(v), 40)}" for n, v in setting.fields.items() if n in axes)
+        values = {name: field_value(setting.best, name) for name in axes if name != SEED}
+        fields = ", ".join(f"{name}={shortened(text(value), 40)}" for name, value in values.items())
         rows.append([fields or "all", str(setting), setting.seeds, setting.best["status"], setting.best["member"]])
     return ["setting", drawing.RANK, "seeds", "status", "best member"], rows
 
@@ -157,7 +160,7 @@ def _page(
     axes = varying(sweep, records)
     settings = ranked(records)
     best = [setting.best for setting in settings if setting.best["member"] in files]
-    body = [f"<h1>Sweep {escape(workdir.resolve().name)}</h1>", f"<p>{_counts(records)} that have ended.</p>"]
+    body = [f"<h1>Sweep {escape(workdir.resolve().name)}</h1>", f"<p>{_ended(sweep, records)}.</p>"]
     if "descriptors" in axes:
         body.append(
             '<p class="faint">Which descriptors take part varies: the figures of members are means over different '
@@ -235,7 +238,7 @@ def _settings(settings: Sequence[Setting], axes: Mapping[str, Axis], out: Path, 
         member, path = setting.best["member"], files.get(setting.best["member"])
         cells = [number(str(place)), number(str(setting), _MISSING if setting.mean is None else setting.mean)]
         cells += [number(str(setting.seeds)), number(str(setting.diverged))]
-        cells += [_value(axes[name], setting.fields.get(name)) for name in names]
+        cells += [_value(axes[name], field_value(setting.best, name)) for name in names]
         cells += [f'<td class="text"><a href="#member-{escape(member)}">{escape(member)}</a></td>']
         cells += [f'<td class="text">{_link(path.name, path, out) if path else ""}</td>']
         rows.append("".join(cells))
@@ -255,7 +258,7 @@ def _members(
         cells = [f'<td class="text" id="member-{escape(member)}">{linked}</td>']
         cells += [f'<td class="text"><span class="mode {status}">{status}</span></td>']
         cells += [_figure(record["mean_rank1"], 4)]
-        cells += [_value(found, record["fields"].get(name)) for name, found in axes.items()]
+        cells += [_value(found, field_value(record, name)) for name, found in axes.items()]
         cells += [_figure(means[member].get(name), 4) for name in figures]
         cells += [
             _figure(record.get(name), 0) for name in ("best_epoch", "epoch", "steps", "seconds", "rows_per_second")
@@ -272,7 +275,7 @@ def _diverged(records: Sequence[Record], axes: Mapping[str, Axis]) -> str:
     for record in records:
         cells = [f'<td class="text"><a href="#member-{escape(record["member"])}">{escape(record["member"])}</a></td>']
         cells += [f'<td class="text">{escape(record.get("reason") or "")}</td>', _figure(record.get("epoch"), 0)]
-        cells += [_value(found, record["fields"].get(name)) for name, found in axes.items()]
+        cells += [_value(found, field_value(record, name)) for name, found in axes.items()]
         rows.append("".join(cells))
     return _table(["member", "reason", "epochs", *axes], rows, axes)
 
@@ -309,6 +312,11 @@ def _find(rows: str, whose: str) -> str:
         f'<div class="find"><input type="search" data-rows="{rows}" placeholder="Find words {whose}" '
         f'aria-label="Find words {whose}"><output class="faint"></output></div>'
     )
+
+
+def _ended(sweep: Mapping[str, Any], records: Sequence[Record]) -> str:
+    planned = len(sweep.get("members", ()))
+    return _counts(records) + (f" of {planned}" if planned > len(records) else "") + " ended"
 
 
 def _counts(records: Sequence[Record]) -> str:
