@@ -22,6 +22,7 @@ OWNERS = {
     "tensorboardX": ("train/log.py",),
     "matplotlib": ("evaluate/drawing.py", "evaluate/map_drawing.py"),
     "pyarrow": ("sweep/results.py",),
+    "plotly": ("sweep/drawing.py",),
 }
 
 

@@ -23,7 +23,8 @@ STAGES: dict[tuple[str, ...], tuple[str, str, str]] = {
     ("scenes",): ("xdesc_jax.data.scenes:scenes", "features", "photos -> scenes with known homographies"),
     ("train",): ("xdesc_jax.train.run:command", "train", "records -> run directory"),
     ("train-descriptor",): ("xdesc_jax.train.descriptor_run:command", "train", "records of pairs -> run directory"),
-    ("sweep",): ("xdesc_jax.sweep.run:sweep", "train,sweep", "records -> many run directories, and their results"),
+    ("sweep",): ("xdesc_jax.sweep.run:sweep", "sweep", "records -> many run directories, and their results"),
+    ("sweep", "report"): ("xdesc_jax.sweep.report:report", "sweep", "results of a sweep -> page, best configurations"),
     ("export",): ("xdesc_jax.export:export", "train", "run or model file -> model file, ONNX, StableHLO, PyTorch"),
     ("export-descriptor",): (
         "xdesc_jax.train.descriptor_export:export_descriptor", "train", "run directory -> descriptor weights",

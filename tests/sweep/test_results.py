@@ -8,7 +8,7 @@ import pyarrow.parquet
 import pytest
 from sweep_records import diverged, record, sweep
 
-from xdesc_jax.sweep.results import append_result, column_kind, mean_figures, read_results, write_merged
+from xdesc_jax.sweep.results import append_result, column_kind, field_value, mean_figures, read_results, write_merged
 
 ONE, TWO, THREE = (record({"seed": seed}, 0.5 + seed / 8) for seed in (0, 1, 2))
 
@@ -165,6 +165,12 @@ def test_a_field_named_as_a_scalar_has_its_own_column(tmp_path):
     sweep(tmp_path, [ONE | {"fields": {"epoch": 77}}])
     columns = pyarrow.parquet.read_table(write_merged(tmp_path)[1]).to_pydict()
     assert columns["epoch"] == [5] and columns["config.epoch"] == [77]
+
+
+def test_a_field_that_no_configuration_has_is_none():
+    assert field_value(ONE, "seed") == 0 and field_value(ONE, "loss.margin") == 1.0
+    assert field_value(ONE, "loss.colour") is None and field_value(ONE, "seed.colour") is None
+    assert field_value(ONE | {"fields": {"seed": None}}, "seed") is None
 
 
 def test_mean_figures_are_means_over_pairs():

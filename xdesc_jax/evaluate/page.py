@@ -33,19 +33,20 @@ class Picture:
     dark: bytes | None = None
 
 
-def write_page(path: Path | str, title: str, body: Sequence[str]) -> Path:
+def write_page(path: Path | str, title: str, body: Sequence[str], head: str = "") -> Path:
     """Writes a page.
 
     Args:
         path: the .html file.
         title: of the window; headings are the body's.
         body: HTML in order.
+        head: further HTML of the head, behind the page's style.
     """
     here = Path(__file__)
     page = [
         '<!doctype html><html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{escape(title)}</title><style>{here.with_suffix('.css').read_text()}</style></head><body>",
+        f"<title>{escape(title)}</title><style>{here.with_suffix('.css').read_text()}</style>{head}</head><body>",
         *body,
         f"<script>{here.with_suffix('.js').read_text()}</script></body></html>",
     ]

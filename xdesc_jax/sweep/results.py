@@ -103,11 +103,21 @@ def table(records: Sequence[Record]) -> dict[str, list[Any]]:
     columns = {name: [record.get(name) for record in records] for name in SCALARS}
     for field in _names(record["fields"] for record in records):
         name = f"config.{field}" if field in columns else field
-        columns[name] = [record["fields"].get(field) for record in records]
+        columns[name] = [field_value(record, field) for record in records]
     figures = [flat_figures(record) for record in records]
     for name in _names(figures):
         columns.setdefault(name, [found.get(name) for found in figures])
     return columns
+
+
+def field_value(record: Record, name: str) -> Any:
+    """A member's value of a swept field, by its dotted name; that of its configuration where it states none."""
+    value = record["fields"].get(name)
+    if name not in record["fields"]:
+        value = record["config"]
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+    return value
 
 
 def flat_figures(record: Record) -> dict[str, Any]:
