@@ -38,6 +38,7 @@ KINDS = ("brief", "sift", "hardnet", "sosnet")
 HYPER = Hyper(1e-3, 0.1, 1.0)
 KEYS = Keys(jax.random.key(1), jax.random.key(2))
 REPEATS = 5
+COLUMNS = ["loss", "descriptors", "batch", "samples/s", "ms/step", "of product rate", "memory [MiB]"]
 
 
 def descriptors(count: int) -> dict[str, DescriptorSpec]:
@@ -147,14 +148,13 @@ def main() -> None:
     device = jax.local_devices()[0]
     peak = peak_rate(given.matmul)
     print(f"{device.device_kind}, {given.matmul} operands: products at {peak / 1e12:.3f} TFLOP/s")
-    columns = ["loss", "descriptors", "batch", "samples/s", "ms/step", "of product rate", "memory [MiB]"]
     rows = [
         measure(variant, count, size, given.matmul, given.together, peak)
         for variant in given.variants
         for count in given.descriptors
         for size in given.batches
     ]
-    show(f"training step, paper widths, {given.together} steps a dispatch", columns, rows)
+    show(f"training step, paper widths, {given.together} steps a dispatch", COLUMNS, rows)
     if given.peer:
         from pytorch_step import compare
 
