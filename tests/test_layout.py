@@ -11,6 +11,7 @@ PACKAGE = Path(__file__).parents[1] / "xdesc_jax"
 OWNERS = {
     "tensorflow": ("data/",),
     "tensorflow_datasets": ("data/",),
+    "apache_beam": ("data/beam.py", "data/beam_steps.py"),
     "orbax": ("train/checkpoint.py",),
     "pycolmap": ("colmap/pycolmap_api.py",),
     "h5py": ("store.py", "match_file.py"),

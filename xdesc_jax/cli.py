@@ -18,6 +18,7 @@ from typing import Annotated, Any, get_origin, get_type_hints
 STAGES: dict[tuple[str, ...], tuple[str, str, str]] = {
     ("extract",): ("xdesc_jax.features.extract:extract", "features,colmap", "photos -> feature files"),
     ("records",): ("xdesc_jax.data.records:records", "train,features,colmap", "photos or feature files -> records"),
+    ("records-beam",): ("xdesc_jax.data.beam:records_beam", "beam,colmap", "the same records, by an Apache Beam job"),
     ("describe",): ("xdesc_jax.data.added:describe", "train,features", "records with patches -> further descriptors"),
     ("pairs",): ("xdesc_jax.data.pairs:pairs", "train,features,colmap", "photos -> records of corresponding patches"),
     ("scenes",): ("xdesc_jax.data.scenes:scenes", "features", "photos -> scenes with known homographies"),

@@ -1,4 +1,4 @@
-"""The stage: split by photo, choice of rows, finished work, killed runs."""
+"""The stage: every row once, choice of rows, finished work, killed runs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from aligned_stores import write_store
 
 from xdesc_jax.cli import main
 from xdesc_jax.data import open_source
-from xdesc_jax.data import records as stage
-from xdesc_jax.data.records import records, split_photos
+from xdesc_jax.data.paired import PairedStores
+from xdesc_jax.data.records import records
 from xdesc_jax.data.schema import RecordInfo
 
 FORMATS = ["tfds", "npy"]
@@ -26,7 +26,7 @@ def all_rows(folder, split) -> dict[str, np.ndarray]:
 def test_every_valid_row_of_the_files_is_in_the_records_once_and_still_aligned(tmp_path, stores, format):
     info = records(tmp_path / "out", paired=tuple(stores), format=format, rows_per_shard=6, validation_share=0.5)
     found = {split: all_rows(info.path, split) for split in info.counts}
-    with stage.PairedStores(stores) as source:
+    with PairedStores(stores) as source:
         for photo, (name, rows) in enumerate(source.rows()):
             assert info.photos[photo] == name
             mine = [(s, np.flatnonzero(f["photo"] == photo)) for s, f in found.items() if (f["photo"] == photo).any()]
@@ -41,32 +41,6 @@ def test_no_photo_is_in_both_splits(folder):
     train, validation = (set(all_rows(folder, split)["photo"]) for split in ("train", "validation"))
     assert train and validation and not train & validation
     assert train | validation == set(range(23))
-
-
-def test_the_split_is_a_hash_of_seed_and_name():
-    names = [f"{i}.jpg" for i in range(400)]
-    split = split_photos(names, 0.25, seed=1)
-    share = sum(s == "validation" for s in split.values()) / len(names)
-    assert 0.15 < share < 0.35
-    fewer = split_photos(names[:200], 0.25, seed=1)
-    assert all(split[name] == fewer[name] for name in fewer)
-    assert split_photos(names, 0.25, seed=2) != split
-
-
-def test_both_splits_get_a_photo_where_there_are_two():
-    for seed in range(20):
-        assert set(split_photos(["a", "b"], 0.01, seed).values()) == {"train", "validation"}
-        assert set(split_photos(["a", "b"], 0.99, seed).values()) == {"train", "validation"}
-        assert set(split_photos(["a"], 0.99, seed).values()) == {"train"}
-        assert set(split_photos(["a", "b", "c"], 0.0, seed).values()) == {"train"}
-
-
-def test_a_name_in_another_unicode_form_is_in_the_same_split():
-    composed, decomposed = "\u00e9.jpg", "e\u0301.jpg"
-    for seed in range(10):
-        names = ["x", "y", "z"]
-        first = split_photos([*names, composed], 0.5, seed)[composed]
-        assert split_photos([*names, decomposed], 0.5, seed)[decomposed] == first
 
 
 @pytest.mark.parametrize("format", FORMATS)

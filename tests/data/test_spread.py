@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from xdesc_jax.data.schema import Column
-from xdesc_jax.data.spread import Spreader
+from xdesc_jax.data.spread import Deal, Spreader
 
 COLUMNS = {"x": Column(np.dtype(np.float32), (3,)), "photo": Column(np.dtype(np.int32), ())}
 
 
 def spread(folder, sizes, per_shard, seed=0):
-    spreader = Spreader(folder, COLUMNS, sum(sizes), per_shard, seed)
+    spreader = Spreader(folder, COLUMNS, Deal(sum(sizes), per_shard, seed))
     start = 0
     for photo, size in enumerate(sizes):
         x = np.arange(start, start + size, dtype=np.float32)[:, None] + np.float32([0, 0.25, 0.5])

@@ -49,15 +49,20 @@ def write_split(
     shards: Iterator[Columns],
 ) -> None:
     """Writes the shards of one split; `rows` says how many rows each has."""
-    template, places = _example_template(columns)
     for index, shard in enumerate(shards):
-        count = len(next(iter(shard.values())))
-        examples = np.tile(template, (count, 1))
-        for name, place in places.items():
-            examples[:, place] = np.ascontiguousarray(shard[name]).view(np.uint8).reshape(count, -1)
-        with tf.io.TFRecordWriter(str(folder / file_name(split, index, len(rows)))) as writer:
-            for example in examples:
-                writer.write(example.tobytes())
+        write_shard(folder / file_name(split, index, len(rows)), columns, shard)
+
+
+def write_shard(path: Path, columns: Mapping[str, Column], shard: Columns) -> None:
+    """Writes the rows of one shard as one TFRecord file."""
+    template, places = _example_template(columns)
+    count = len(next(iter(shard.values())))
+    examples = np.tile(template, (count, 1))
+    for name, place in places.items():
+        examples[:, place] = np.ascontiguousarray(shard[name]).view(np.uint8).reshape(count, -1)
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for example in examples:
+            writer.write(example.tobytes())
 
 
 def _example_template(columns: Mapping[str, Column]) -> tuple[np.ndarray, dict[str, slice]]:

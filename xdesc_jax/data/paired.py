@@ -7,8 +7,10 @@ need not be at hand, so there is no patch column.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,17 +83,40 @@ class PairedStores:
             ValueError: a valid row is not finite or has a wrong norm.
         """
         for name in self.names:
-            features = [store.read(name) for store in self._stores]
-            valid = np.logical_and.reduce([described(f, store.spec) for f, store in self._zip(features)])
-            rows: Columns = {KEYPOINT: keypoint_rows(features)[valid]}
-            for found, store in self._zip(features):
-                descriptors = found.descriptors[valid]
-                from_stored(descriptors, store.spec, f"{store.path}: {name!r}")
-                rows[store.spec.name] = descriptors.astype(store.spec.stored_dtype, copy=False)
-            yield name, rows
+            yield name, rows_of(self._stores, name)
 
-    def _zip(self, features: list[ImageFeatures]) -> Iterator[tuple[ImageFeatures, FeatureStore]]:
-        return zip(features, self._stores, strict=True)
+    def reader(self) -> PairedReader:
+        """What reads the rows of single photos, also in other processes; the files are checked already."""
+        return PairedReader(tuple((store.path.absolute(), store.spec) for store in self._stores))
+
+
+@dataclasses.dataclass(frozen=True)
+class PairedReader:
+    """Reads the rows of any one photo; see `rows.RowReader`."""
+
+    files: tuple[tuple[Path, DescriptorSpec], ...]
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[Callable[[str], Columns]]:
+        with contextlib.ExitStack() as stack:
+            yield functools.partial(rows_of, [stack.enter_context(FeatureStore(*file)) for file in self.files])
+
+
+def rows_of(stores: Sequence[FeatureStore], name: str) -> Columns:
+    """The rows of one photo that are valid in all files.
+
+    Raises:
+        ValueError: a valid row is not finite or has a wrong norm.
+    """
+    features = [store.read(name) for store in stores]
+    both: list[tuple[ImageFeatures, FeatureStore]] = list(zip(features, stores, strict=True))
+    valid = np.logical_and.reduce([described(found, store.spec) for found, store in both])
+    rows: Columns = {KEYPOINT: keypoint_rows(features)[valid]}
+    for found, store in both:
+        descriptors = found.descriptors[valid]
+        from_stored(descriptors, store.spec, f"{store.path}: {name!r}")
+        rows[store.spec.name] = descriptors.astype(store.spec.stored_dtype, copy=False)
+    return rows
 
 
 def _open(path: Path, name: str | None) -> FeatureStore:

@@ -6,7 +6,10 @@ photo, with their patches. Finished photos are kept as part files, so a run that
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +18,21 @@ import numpy as np
 from xdesc_jax.data.rows import described, keypoint_rows
 from xdesc_jax.data.schema import KEYPOINT, PATCH
 from xdesc_jax.data.source import Columns
-from xdesc_jax.descriptors import get_spec
-from xdesc_jax.features.extract import ExtractSettings, check_ready, configuration_keys, extract_parts
+from xdesc_jax.descriptors import Entry, get_entry, get_spec, register
+from xdesc_jax.features.extract import (
+    ExtractSettings,
+    PhotoFeatures,
+    check_names,
+    check_ready,
+    configuration_keys,
+    extract_parts,
+    extract_photo,
+    keypoint_file,
+)
+from xdesc_jax.features.given import KeypointFile
 from xdesc_jax.features.images import list_photos
-from xdesc_jax.features.parts import photo_stamp
-from xdesc_jax.files import config_hash
+from xdesc_jax.features.parts import load_part, part_path, photo_stamp, save_part
+from xdesc_jax.files import config_hash, staged
 
 
 class ExtractedPhotos:
@@ -82,10 +95,68 @@ class ExtractedPhotos:
             strict=self._strict, skipped=self.skipped,
         )  # fmt: skip
         for name, photo in found:
-            features = {descriptor: photo.image_features(descriptor) for descriptor in self.specs}
-            valid = np.logical_and.reduce([described(features[d], spec) for d, spec in self.specs.items()])
-            rows = {descriptor: photo.descriptors[descriptor][valid] for descriptor in self.specs}
-            rows[KEYPOINT] = keypoint_rows(list(features.values()))[valid]
-            if self.has_patches:
-                rows[PATCH] = photo.patches[valid]
-            yield name, rows
+            yield name, rows_of(photo, list(self.specs), self.has_patches)
+
+    def reader(self) -> PhotoReader:
+        """What extracts single photos, also in other processes.
+
+        Raises:
+            ValueError: a file of keypoints lacks photos.
+        """
+        with keypoint_file(self._settings) as source:
+            check_names(source, self._root, self.names)
+        # Other processes may work in another folder.
+        settings = dataclasses.replace(
+            self._settings, weights={name: file.absolute() for name, file in self._settings.weights.items()}
+        )
+        if settings.given:
+            settings = dataclasses.replace(settings, keypoints=str(Path(settings.keypoints).absolute()))
+        entries = tuple(get_entry(name) for name in self.specs)
+        keys = configuration_keys(self._settings)
+        return PhotoReader(self._root.absolute(), settings, self._parts.absolute(), self.has_patches, keys, entries)
+
+
+@dataclasses.dataclass(frozen=True)
+class PhotoReader:
+    """Extracts any one photo; see `rows.RowReader`.
+
+    Attributes:
+        root, settings, parts, patches: as for `ExtractedPhotos`, every path absolute.
+        keys: see `extract.configuration_keys`.
+        entries: of the descriptors; what the caller registered is not known in a new process.
+    """
+
+    root: Path
+    settings: ExtractSettings
+    parts: Path
+    patches: bool
+    keys: dict[str, str]
+    entries: tuple[Entry, ...]
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[Callable[[str], Columns]]:
+        for entry in self.entries:
+            register(entry.spec, entry.describe, source=entry.source, load=entry.load)
+        with keypoint_file(self.settings) as source:
+            yield functools.partial(self._rows, source)
+
+    def _rows(self, source: KeypointFile | None, name: str) -> Columns:
+        stamp = photo_stamp(self.root / name)
+        photo = load_part(self.parts, name, self.keys, stamp)
+        if photo is None:
+            photo = extract_photo(self.root / name, self.settings, source.read(name) if source else None)
+            # Several processes, whose ids may be equal on several hosts, may have the same photo in work.
+            with staged(part_path(self.parts, name)) as temporary:
+                save_part(temporary.parent, name, photo, self.keys, stamp)
+        return rows_of(photo, self.settings.descriptors, self.patches)
+
+
+def rows_of(photo: PhotoFeatures, descriptors: Sequence[str], patches: bool) -> Columns:
+    """The rows of one photo that have every descriptor, with their patches where asked for."""
+    features = {name: photo.image_features(name) for name in descriptors}
+    valid = np.logical_and.reduce([described(found, get_spec(name)) for name, found in features.items()])
+    rows = {name: photo.descriptors[name][valid] for name in descriptors}
+    rows[KEYPOINT] = keypoint_rows(list(features.values()))[valid]
+    if patches:
+        rows[PATCH] = photo.patches[valid]
+    return rows

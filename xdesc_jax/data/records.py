@@ -7,13 +7,10 @@ when it is complete; extraction that was interrupted goes on where it stopped.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import hashlib
 import os
 import shutil
-import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,52 +18,15 @@ import numpy as np
 
 from xdesc_jax import console
 from xdesc_jax.data import columns as npy_format
-from xdesc_jax.data.paired import PairedStores
+from xdesc_jax.data.origin import Origin
+from xdesc_jax.data.plan import Plan, RecordSettings, plan_rows
 from xdesc_jax.data.rows import RowSource
-from xdesc_jax.data.schema import (
-    FILE,
-    KEYPOINT,
-    PHOTO,
-    SPLITS,
-    TRAIN,
-    VALIDATION,
-    Column,
-    RecordInfo,
-    columns_of,
-)
+from xdesc_jax.data.schema import FILE, KEYPOINT, PHOTO, Column, RecordInfo, columns_of
 from xdesc_jax.data.spread import Spreader
 from xdesc_jax.files import already_done, atomic, config_hash, read_json
 
-DESCRIPTORS = ("brief", "sift")  # of photos, where none are named
-
-
-@dataclasses.dataclass(frozen=True)
-class RecordSettings:
-    """How rows become a records folder; the fields are the arguments of `records`."""
-
-    format: Literal["tfds", "npy"] = "tfds"
-    validation_share: float = 0.1
-    seed: int = 0
-    max_rows_per_photo: int | None = None
-    rows_per_shard: int = 16384
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.validation_share < 1:
-            raise ValueError(f"validation share is {self.validation_share}, expected 0 to below 1")
-        if self.seed < 0:
-            raise ValueError(f"seed is {self.seed}, expected 0 or more")
-        for field in ("max_rows_per_photo", "rows_per_shard"):
-            value = getattr(self, field)
-            if value is not None and value < 1:
-                raise ValueError(f"{field} is {value}, expected at least 1")
-
-    def keep(self, count: int, name: str) -> np.ndarray:
-        """Which of a photo's `count` rows are kept: all, or a draw by (seed, name); ascending indices."""
-        most = self.max_rows_per_photo
-        if most is None or count <= most:
-            return np.arange(count)
-        rng = np.random.default_rng(int(_hash01(self.seed, name) * 2**53))
-        return np.sort(rng.choice(count, most, replace=False))
+# (out, source, work, settings, config), see `build`.
+Build = Callable[[Path, Any, Path, RecordSettings, dict[str, Any]], RecordInfo]
 
 
 def records(
@@ -116,34 +76,17 @@ def records(
         ValueError: settings out of range, feature files that do not match, or no valid row.
         FileExistsError: `out` holds something else.
     """
-    if (photos is None) == (not paired):
-        raise ValueError("records come from --photos or from --paired feature files: name one of the two")
+    origin = Origin(photos, paired, descriptors, keypoints, first_octave, max_keypoints, weights, patches)
     settings = RecordSettings(format, validation_share, seed, max_rows_per_photo, rows_per_shard)
-    work = out.with_name(f".{out.name}.work")
-    with contextlib.ExitStack() as stack:
-        source: RowSource
-        if photos is None:
-            source = stack.enter_context(PairedStores(paired, descriptors))
-        else:
-            from xdesc_jax.data.photos import ExtractedPhotos
-            from xdesc_jax.features.extract import ExtractSettings
-            from xdesc_jax.features.weights import parse_weights
-
-            extraction = ExtractSettings(
-                descriptors or DESCRIPTORS,
-                keypoints,
-                first_octave,
-                max_keypoints,
-                parse_weights(weights),
-                sample=max_rows_per_photo,
-                sample_seed=seed,  # what is not kept need not be described
-            )
-            source = ExtractedPhotos(
-                photos, extraction, work / "parts", processes=processes, patches=patches, strict=strict
-            )
-        origin = photos or " ".join(map(str, paired))
+    work = work_folder(out)
+    with origin.open(work / "parts", max_rows_per_photo, seed, processes, strict) as source:
         shown = {"from": origin, "out": out, "found": f"{len(source.names)} photos"}
         return make("records", shown, out, source, work, settings, overwrite)
+
+
+def work_folder(out: Path) -> Path:
+    """Where the temporary files of records at `out` lie until they are complete."""
+    return out.with_name(f".{out.name}.work")
 
 
 def make(
@@ -154,6 +97,7 @@ def make(
     work: Path,
     settings: RecordSettings,
     overwrite: bool,
+    builder: Build | None = None,
 ) -> RecordInfo:
     """Prints the settings, and writes the rows of `source` as `out` unless they are there.
 
@@ -161,6 +105,7 @@ def make(
         title, shown: printed before the settings.
         out, source, work, settings: as for `build`; `work` is removed.
         overwrite: make the folder anew even if it is there.
+        builder: what writes them; None: `build`, in this process.
 
     Raises:
         ValueError, FileExistsError: as `build` and `is_finished`.
@@ -170,7 +115,7 @@ def make(
     if is_finished(out, config, overwrite):
         console.out.print(f"{out} is finished", markup=False)
         return RecordInfo.load(out)
-    info = build(out, source, work, settings, config)
+    info = (builder or build)(out, source, work, settings, config)
     shutil.rmtree(work)
     summarize(info)
     return info
@@ -215,27 +160,58 @@ def build(out: Path, source: RowSource, work: Path, settings: RecordSettings, co
     counts = {}
     for name, rows in console.track(source.rows(), source.action, "photos", len(source.names)):
         counts[name] = len(settings.keep(len(rows[KEYPOINT]), name))
-    if not any(counts.values()):
-        raise ValueError(f"none of the {len(counts)} photos has a valid row")
-    with_rows = [name for name in source.names if counts.get(name)]
-    if without := [name for name in source.names if not counts.get(name)]:
-        console.warn(f"{len(without)} of {len(source.names)} photos have no valid row, first {without[:5]}")
-    split_of = split_photos(with_rows, settings.validation_share, settings.seed)
-    spreaders = {}
-    for index, split in enumerate(SPLITS):
-        total = sum(counts[name] for name in with_rows if split_of[name] == split)
-        seed = len(SPLITS) * settings.seed + index
-        columns = columns_of(source.specs, source.has_patches, source.has_pairs)
-        spreaders[split] = Spreader(work / split, columns, total, settings.rows_per_shard, seed)
-    _spread(source, settings, split_of, spreaders)
+    plan = plan_rows(source.names, counts, settings)
+    warn_without_rows(source.names, plan)
+    columns = columns_of(source.specs, source.has_patches, source.has_pairs)
+    spreaders = {split: Spreader(work / split, columns, deal) for split, deal in plan.deals.items()}
+    _spread(source, settings, plan.split_of, spreaders)
+
+    def write(folder: Path) -> None:
+        _write_data(folder, settings.format, columns, spreaders)
+
+    return publish(out, work, write, source, settings.format, plan, config)
+
+
+def warn_without_rows(names: Sequence[str], plan: Plan) -> None:
+    """Warns of those photos that have no row."""
+    if without := [name for name in names if name not in plan.split_of]:
+        console.warn(f"{len(without)} of {len(names)} photos have no valid row, first {without[:5]}")
+
+
+def publish(
+    out: Path,
+    work: Path,
+    write: Callable[[Path], None],
+    source: RowSource,
+    format: Literal["tfds", "npy"],
+    plan: Plan,
+    config: dict[str, Any],
+) -> RecordInfo:
+    """Puts the data files of records into a folder with their metadata, and the folder in its place.
+
+    Args:
+        out: the folder to make; replaced where it exists.
+        work: for the folder until it is complete.
+        write: puts the data files into a folder.
+        source: what the rows came from.
+        format: of the data files.
+        plan: that they were written by.
+        config: kept in the folder, to tell it from others.
+    """
+    shards = {split: tuple(deal.shard_rows) for split, deal in plan.deals.items()}
     with atomic(work / "dataset") as folder:
         folder.mkdir()
-        _write_data(folder, settings.format, columns, spreaders)
+        write(folder)
+        if format == "tfds":
+            from xdesc_jax.data import builder
+
+            columns = columns_of(source.specs, source.has_patches, source.has_pairs)
+            builder.write_metadata(folder, columns, shards)
         info = RecordInfo(
             path=folder,
-            format=settings.format,
+            format=format,
             specs=source.specs,
-            shards={split: tuple(spreader.shard_rows) for split, spreader in spreaders.items()},
+            shards=shards,
             has_patches=source.has_patches,
             photos=tuple(source.names),
             config=config,
@@ -274,27 +250,3 @@ def _write_data(folder: Path, format: str, columns: Mapping[str, Column], spread
         if rows:
             shards = console.track(spreader.shards(), f"writing {split}", "shards", len(rows))
             write_split(folder, split, columns, rows, shards)
-    if format == "tfds":
-        builder.write_metadata(folder, columns, {s: spreader.shard_rows for s, spreader in spreaders.items()})
-
-
-def split_photos(names: Sequence[str], validation_share: float, seed: int) -> dict[str, str]:
-    """The split of each photo, by a hash of (seed, name): photos that come or go do not move the others.
-
-    Each split gets at least one photo where there are two and the share is above 0.
-    """
-    at = {name: _hash01(seed, name) for name in names}
-    split_of = {name: VALIDATION if at[name] < validation_share else TRAIN for name in names}
-    if validation_share > 0 and len(names) > 1:
-        ascending = sorted(names, key=lambda name: at[name])
-        split_of[ascending[0]] = VALIDATION
-        split_of[ascending[-1]] = TRAIN
-    elif names and validation_share > 0:
-        split_of[names[0]] = TRAIN
-    return split_of
-
-
-def _hash01(seed: int, name: str) -> float:
-    # The same name in another Unicode normal form (as file systems change it) is the same photo.
-    text = f"{seed}/{unicodedata.normalize('NFC', name)}"
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") / 2**64

@@ -5,7 +5,8 @@ In: the features of one photo. Out: its rows for the records, {column: [n, ...]}
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import numpy as np
@@ -36,6 +37,22 @@ class RowSource(Protocol):
 
     def rows(self) -> Iterator[tuple[str, Columns]]:
         """Yields (photo, every column but `photo`), the same in each pass. Photos may be left out."""
+        ...
+
+
+class RowReader(Protocol):
+    """Reads the rows of any one photo, in whatever process it is pickled to."""
+
+    def open(self) -> AbstractContextManager[Callable[[str], Columns]]:
+        """Opens what it reads from; gives a function from a photo's name to what `RowSource.rows` yields for it."""
+        ...
+
+
+class ReadableSource(RowSource, Protocol):
+    """A source of rows that can be read photo by photo, in any order and in several processes."""
+
+    def reader(self) -> RowReader:
+        """What reads them; checks beforehand what needs all names."""
         ...
 
 

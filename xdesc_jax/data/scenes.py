@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 
 from xdesc_jax import console
-from xdesc_jax.data.records import split_photos
+from xdesc_jax.data.plan import split_photos
 from xdesc_jax.data.schema import VALIDATION
 from xdesc_jax.features.images import list_photos, read_gray
 from xdesc_jax.features.warp import WarpSettings, draw_view, render

@@ -194,12 +194,8 @@ def extract_parts(
         raise ValueError(f"processes is {processes}, expected at least 1")
     keys = _keys_of(settings, keys)
     with contextlib.ExitStack() as stack:
-        source = None
-        if settings.given:
-            colmap_sift = COLMAP_SIFT in settings.descriptors
-            source = stack.enter_context(KeypointFile(settings.keypoints, colmap_sift))
-            if others := source.check_names(names):
-                console.warn(f"{source.path}: {len(others)} photos are not in {root}, first {others[:5]}")
+        source = stack.enter_context(keypoint_file(settings))
+        check_names(source, root, names)
 
         def job(name: str) -> Job | PhotoFeatures:
             path = Path(root) / name
@@ -220,6 +216,19 @@ def extract_parts(
                 result = add_patch_descriptors(result, settings)
                 save_part(parts_dir, name, result, keys, made.stamp)
             yield name, result
+
+
+def keypoint_file(settings: ExtractSettings) -> contextlib.AbstractContextManager[KeypointFile | None]:
+    """Opens the file that the keypoints come from; None where they are detected."""
+    if not settings.given:
+        return contextlib.nullcontext()
+    return KeypointFile(settings.keypoints, COLMAP_SIFT in settings.descriptors)
+
+
+def check_names(source: KeypointFile | None, root: Path, names: Sequence[str]) -> None:
+    """Warns of photos in a file of keypoints that are not below `root`; raises ValueError where it lacks some."""
+    if source is not None and (others := source.check_names(names)):
+        console.warn(f"{source.path}: {len(others)} photos are not in {root}, first {others[:5]}")
 
 
 def _keys_of(settings: ExtractSettings, keys: dict[str, str] | None) -> dict[str, str]:

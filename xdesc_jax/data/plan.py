@@ -1,0 +1,99 @@
+"""Which rows of each photo are kept, in which split they are, and which shard each goes to.
+
+In: settings, photo names, rows of each photo. Out: choices that depend on nothing else, so that everything that
+builds records, wherever it runs, makes the same ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+
+from xdesc_jax.data.schema import SPLITS, TRAIN, VALIDATION
+from xdesc_jax.data.spread import Deal
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordSettings:
+    """How rows become a records folder; the fields are the arguments of `records`."""
+
+    format: Literal["tfds", "npy"] = "tfds"
+    validation_share: float = 0.1
+    seed: int = 0
+    max_rows_per_photo: int | None = None
+    rows_per_shard: int = 16384
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.validation_share < 1:
+            raise ValueError(f"validation share is {self.validation_share}, expected 0 to below 1")
+        if self.seed < 0:
+            raise ValueError(f"seed is {self.seed}, expected 0 or more")
+        for field in ("max_rows_per_photo", "rows_per_shard"):
+            value = getattr(self, field)
+            if value is not None and value < 1:
+                raise ValueError(f"{field} is {value}, expected at least 1")
+
+    def keep(self, count: int, name: str) -> np.ndarray:
+        """Which of a photo's `count` rows are kept: all, or a draw by (seed, name); ascending indices."""
+        most = self.max_rows_per_photo
+        if most is None or count <= most:
+            return np.arange(count)
+        rng = np.random.default_rng(int(_hash01(self.seed, name) * 2**53))
+        return np.sort(rng.choice(count, most, replace=False))
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Where rows go: the split of each photo that has some, and how each split's rows are dealt to its shards."""
+
+    split_of: dict[str, str]
+    deals: dict[str, Deal]
+
+
+def plan_rows(names: Sequence[str], counts: Mapping[str, int], settings: RecordSettings) -> Plan:
+    """The plan for the rows of photos, a function of how many each has.
+
+    Args:
+        names: the photos, sorted.
+        counts: the kept rows of each; photos that were left out are not in it.
+        settings: split and shards.
+
+    Raises:
+        ValueError: no photo has a valid row.
+    """
+    if not any(counts.values()):
+        raise ValueError(f"none of the {len(counts)} photos has a valid row")
+    with_rows = [name for name in names if counts.get(name)]
+    split_of = split_photos(with_rows, settings.validation_share, settings.seed)
+    deals = {}
+    for index, split in enumerate(SPLITS):
+        total = sum(counts[name] for name in with_rows if split_of[name] == split)
+        deals[split] = Deal(total, settings.rows_per_shard, len(SPLITS) * settings.seed + index)
+    return Plan(split_of, deals)
+
+
+def split_photos(names: Sequence[str], validation_share: float, seed: int) -> dict[str, str]:
+    """The split of each photo, by a hash of (seed, name): photos that come or go do not move the others.
+
+    Each split gets at least one photo where there are two and the share is above 0.
+    """
+    at = {name: _hash01(seed, name) for name in names}
+    split_of = {name: VALIDATION if at[name] < validation_share else TRAIN for name in names}
+    if validation_share > 0 and len(names) > 1:
+        ascending = sorted(names, key=lambda name: at[name])
+        split_of[ascending[0]] = VALIDATION
+        split_of[ascending[-1]] = TRAIN
+    elif names and validation_share > 0:
+        split_of[names[0]] = TRAIN
+    return split_of
+
+
+def _hash01(seed: int, name: str) -> float:
+    # The same name in another Unicode normal form (as file systems change it) is the same photo.
+    text = f"{seed}/{unicodedata.normalize('NFC', name)}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") / 2**64
