@@ -1,5 +1,7 @@
 """One view of photos in feature files and databases."""
 
+import json
+
 import h5py
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from xdesc_jax.colmap.pycolmap_api import pycolmap
 from xdesc_jax.descriptors import get_spec, unit_rows
 from xdesc_jax.feature_set import FeatureSet
 from xdesc_jax.features.keypoints import Keypoints, to_colmap
+from xdesc_jax.store import ImageFeatures, StoreWriter
 
 XY = np.array([[3.25, 4.5], [10, 0], [7, 7]], np.float32)
 
@@ -106,3 +109,39 @@ def test_files_that_are_neither_are_refused(tmp_path):
         file["x.jpg/keypoints"] = np.zeros((1, 2))
     with pytest.raises(ValueError, match=r"c\.h5: does not say which descriptor it holds"):
         FeatureSet([tmp_path / "c.h5"])
+
+
+def silent_and_brief(folder):
+    """A file that does not say what it holds, and one of brief."""
+    with h5py.File(folder / "silent.h5", "w") as file:
+        file["a.jpg/keypoints"] = np.zeros((3, 2), np.float32)
+        file["a.jpg/descriptors"] = unit_rows(np.random.default_rng(0).random((3, 128))).T
+    with StoreWriter(folder / "brief.h5", get_spec("brief")) as store:
+        xy, rows = np.zeros((3, 2), np.float32), np.ones((3, 64), np.uint8)
+        store.write("b.jpg", ImageFeatures(xy, rows, np.ones(3, bool), (9, 9)))
+    return folder / "silent.h5", folder / "brief.h5"
+
+
+def test_a_given_descriptor_is_of_the_files_that_do_not_say(tmp_path):
+    silent, brief = silent_and_brief(tmp_path)
+    with FeatureSet([silent, brief], "sift") as features:
+        assert features.held("a.jpg").spec.name == "sift" and features.held("b.jpg").spec.name == "brief"
+        assert features.needs_descriptor
+    with FeatureSet([brief], "brief") as features:
+        assert not features.needs_descriptor
+
+
+def test_a_given_descriptor_that_no_file_needs_or_holds_is_refused(tmp_path):
+    _, brief = silent_and_brief(tmp_path)
+    with pytest.raises(ValueError, match=r"brief\.h5: holds 'brief', but 'sift' was asked for"):
+        FeatureSet([brief], "sift")
+
+
+def test_of_two_calibrated_ratios_the_strictest_counts(tmp_path):
+    for name, ratios in (("a", {"brief->sift": 0.8, "brief->orb": 0.7}), ("b", {"brief->sift": 0.9})):
+        with StoreWriter(tmp_path / f"{name}.h5", get_spec("brief"), {"ratios": json.dumps(ratios)}) as store:
+            xy, rows = np.zeros((1, 2), np.float32), np.ones((1, 64), np.uint8)
+            store.write(f"{name}.jpg", ImageFeatures(xy, rows, np.ones(1, bool), (9, 9)))
+    for paths in ("ab", "ba"):
+        with FeatureSet([tmp_path / f"{name}.h5" for name in paths]) as features:
+            assert features.ratios == {"brief->sift": 0.8, "brief->orb": 0.7}

@@ -50,32 +50,46 @@ class FeatureSet:
     Args:
         paths: feature files (.h5) and COLMAP databases; each photo is in one of them.
         descriptor: what files hold that do not say (hloc's, databases of others); None where all say.
+        strict: whether a descriptor that no file has need of is an error.
 
     Attributes:
         names: of all photos, sorted.
-        ratios: calibrated ratio thresholds that the files came with, by the keys of `ratios`.
+        ratios: calibrated ratio thresholds that the files came with, by the keys of `ratios`; of several for one key
+            the strictest.
+        needs_descriptor: whether a file does not say what it holds.
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: a file that is neither, is damaged, or does not say what it holds; a photo in two files.
+        ValueError: a file that is neither, is damaged, or does not say what it holds; a photo in two files; a
+            descriptor that no file has need of, and none holds.
     """
 
-    def __init__(self, paths: Sequence[Path | str], descriptor: str | None = None):
+    def __init__(self, paths: Sequence[Path | str], descriptor: str | None = None, *, strict: bool = True):
         self.paths = [Path(path) for path in paths]
         self._given = get_spec(descriptor) if descriptor else None
         self._readers: dict[str, FeatureStore | DatabaseReader] = {}
         self.ratios: dict[str, float] = {}
         with contextlib.ExitStack() as stack:
             for path in self.paths:
-                reader = DatabaseReader(path) if is_database(path) else FeatureStore(path, self._given)
+                reader = DatabaseReader(path) if is_database(path) else FeatureStore(path, fallback=self._given)
                 stack.enter_context(reader)
-                self.ratios |= _ratios(reader)
+                self.ratios = ratio_keys.strictest(self.ratios, _ratios(reader))
                 for name in reader.names:
                     other = self._readers.setdefault(name, reader)
                     if other is not reader:
                         raise ValueError(f"photo {name!r} is in two files, {other.path} and {path}")
+            readers = {id(reader): reader for reader in self._readers.values()}.values()
+            self.needs_descriptor = any(isinstance(r, DatabaseReader) or not r.says_spec for r in readers)
+            if strict and self._given and not self.needs_descriptor:
+                self._check_given([r for r in readers if isinstance(r, FeatureStore)], self._given)
             self._stack = stack.pop_all()
         self.names = sorted(self._readers)
+
+    def _check_given(self, readers: Sequence[FeatureStore], given: DescriptorSpec) -> None:
+        held = sorted({reader.spec.name for reader in readers})
+        if readers and given.name not in held:
+            files = ", ".join(map(str, self.paths))
+            raise ValueError(f"{files}: holds {', '.join(map(repr, held))}, but {given.name!r} was asked for")
 
     def __enter__(self) -> FeatureSet:
         return self

@@ -29,6 +29,7 @@ from xdesc_jax.match_file import MatchWriter, check_names
 from xdesc_jax.match_parts import MatchParts, PairMatches
 from xdesc_jax.matching import Matches
 from xdesc_jax.pair_list import Pair, distinct, in_blocks, read_pairs
+from xdesc_jax.ratios import strictest
 from xdesc_jax.routes import KEPT_BYTES, Mode, Route, Router, Rows
 from xdesc_jax.store import found_hash
 
@@ -109,10 +110,12 @@ def match(
     translator = Translator.load(model) if model is not None else None
     if pairs == RETRIEVAL:
         pairs = str(_retrieved(features, other, out, model, top, descriptor, overwrite))
-    with FeatureSet(features, descriptor) as first, FeatureSet(other or features, descriptor) as second:
-        router = Router(
-            mode, translator, target=target, order=order or None, ratio=ratio, ratios=first.ratios | second.ratios
-        )
+    with (
+        FeatureSet(features, descriptor, strict=not other) as first,
+        FeatureSet(other or features, descriptor, strict=not other) as second,
+    ):
+        ratios = strictest(first.ratios, second.ratios)
+        router = Router(mode, translator, target=target, order=order or None, ratio=ratio, ratios=ratios)
         plan = make_plan(pairs, first, second, router, bool(other))
         config = {
             "stage": "match",

@@ -78,3 +78,8 @@ def trace(
     else:
         kept = {k: v for k, v in ratios.items() if k == f"{source}->{target.name}"}
     return source, kept
+
+
+def strictest(a: Mapping[str, float], b: Mapping[str, float]) -> dict[str, float]:
+    """Thresholds of both, the smaller one where both have one: what either was calibrated to keep out stays out."""
+    return {**a, **b, **{key: min(a[key], b[key]) for key in a.keys() & b.keys()}}

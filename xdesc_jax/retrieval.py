@@ -218,7 +218,10 @@ def retrieve(
         raise ValueError(f"top is {top}, expected at least 1")
     model = pretrained.resolve(model) if model is not None else None
     translator = Translator.load(model) if model is not None else None
-    with FeatureSet(features, descriptor) as queries, FeatureSet(database or features, descriptor) as known:
+    with (
+        FeatureSet(features, descriptor, strict=not database) as queries,
+        FeatureSet(database or features, descriptor, strict=not database) as known,
+    ):
         space = joint_space([queries, known], translator)
         config = {
             "stage": "retrieve",

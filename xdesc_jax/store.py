@@ -73,6 +73,7 @@ class FeatureStore:
     Args:
         path: the .h5 file, ours or hloc's.
         spec: what the descriptors are, for files that do not say (hloc's); must agree where they do.
+        fallback: the same, but of no effect where the file says something else.
 
     Raises:
         FileNotFoundError: no such file.
@@ -80,7 +81,7 @@ class FeatureStore:
             or disagrees.
     """
 
-    def __init__(self, path: Path | str, spec: DescriptorSpec | None = None):
+    def __init__(self, path: Path | str, spec: DescriptorSpec | None = None, *, fallback: DescriptorSpec | None = None):
         self.path = Path(path)
         if not self.path.exists():
             raise FileNotFoundError(f"{path}: no such feature file")
@@ -105,17 +106,22 @@ class FeatureStore:
             origin = str(self.attributes.get("origin", ORIGIN))
             if origin != ORIGIN:
                 raise ValueError(f"{path}: keypoint origin is {origin!r}, expected {ORIGIN!r}")
-            self.spec = self._resolve_spec(spec)
+            self.spec = self._resolve_spec(spec, fallback)
         except BaseException:
             self._file.close()
             raise
 
-    def _resolve_spec(self, given: DescriptorSpec | None) -> DescriptorSpec:
+    @property
+    def says_spec(self) -> bool:
+        """Whether the file says what it holds."""
+        return "spec_json" in self.attributes or "spec" in self.attributes
+
+    def _resolve_spec(self, given: DescriptorSpec | None, fallback: DescriptorSpec | None) -> DescriptorSpec:
         key = next((k for k in ("spec_json", "spec") if k in self.attributes), None)
         if key is None:
-            if given is None:
+            if (known := given or fallback) is None:
                 raise ValueError(f"{self.path}: does not say which descriptor it holds; name it")
-            return given
+            return known
         value = self.attributes[key]
         try:
             found = _parse_spec(value) if key == "spec_json" else get_spec(str(value))
