@@ -169,6 +169,21 @@ def test_halving_keeps_the_best_and_they_end_as_alone(toy_folder, tmp_path):
     assert results(again) == found
 
 
+def test_who_has_ended_is_not_trained_again_in_other_shards_and_populations(swept, toy_folder, tmp_path):
+    """Of five members, the results of the first two are kept: the other three train as a population of their own."""
+    workdir = Path(shutil.copytree(swept, tmp_path / "w"))
+    lines = (workdir / "results" / "0-of-1.jsonl").read_bytes().splitlines(keepends=True)
+    (workdir / "results" / "0-of-1.jsonl").write_bytes(b"".join(lines[:2]))
+    kept = [json.loads(line)["member"] for line in lines[:2]]
+    for member in expand(SweepConfig(BASE, members=MEMBERS)):
+        if member.name not in kept:
+            shutil.rmtree(workdir / "members" / member.name)
+    before = {p: p.stat().st_mtime_ns for name in kept for p in (workdir / "members" / name).rglob("*")}
+    sweep(config=swept.parent / "sweep.py", data=toy_folder, workdir=workdir, population=4)
+    assert {p: p.stat().st_mtime_ns for p in before} == before
+    assert {n: e["status"] for n, e in results(workdir).items()} == {n: e["status"] for n, e in results(swept).items()}
+
+
 def test_shards_share_the_members(toy_folder, tmp_path):
     settings = SweepConfig(dataclasses.replace(BASE, epochs=1), grid={"seed": (0, 1, 2)})
     config = config_file(tmp_path, settings)

@@ -77,7 +77,8 @@ def train_group(
     statistics = preparation.statistics_of(folder, training, specs, shared)
     rows = preparation.validation_rows(validation, shared, specs, statistics)
     plain, networks = (build_networks(specs, shared.model, axis) for axis in (None, parallel.AXIS))
-    runs = [MemberRun(workdir, m, info, inputs.choose_specs(info, m.config), statistics) for m in members]
+    group = (folder.name, len(members))
+    runs = [MemberRun(workdir, m, info, inputs.choose_specs(info, m.config), statistics, group) for m in members]
     checkpoints = Checkpoints(folder, folder.name)
     batches = preparation.batches_of(training, devices)
     state, start = _begin(checkpoints, plain, members, runs, Position(since * batches.per_epoch, since, 0))

@@ -51,15 +51,23 @@ class MemberRun:
         info: of the records.
         specs: its own descriptors.
         statistics: of the group's descriptors, its own among them.
+        group: the population that it trains in, and of how many members.
     """
 
     def __init__(
-        self, workdir: Path, member: Member, info: RecordInfo, specs: dict[str, DescriptorSpec], statistics: Statistics
+        self,
+        workdir: Path,
+        member: Member,
+        info: RecordInfo,
+        specs: dict[str, DescriptorSpec],
+        statistics: Statistics,
+        group: tuple[str, int],
     ):
         self.folder, self.names = folder_of(workdir, member), tuple(specs)
         run_hash = preparation.keep_run_settings(self.folder, member.config, info, specs, None, {})
         if not (self.folder / "statistics.npz").exists():
             _of_descriptors(statistics, self.names).save(self.folder / "statistics.npz")
+        write_json(self.folder / "group.json", dict(zip(("group", "members_together"), group, strict=True)))
         self.checkpoints = Checkpoints(self.folder, run_hash)
 
     def keep(self, state: TrainState, position: Position, figures: dict[str, Any]) -> None:
@@ -114,20 +122,22 @@ def _of_descriptors(statistics: Statistics, names: Sequence[str]) -> Statistics:
     return Statistics({n: rows[n] for n in names}, {n: scale[n] for n in names}, {n: sample[n] for n in names})
 
 
-def record(workdir: Path, member: Member, status: str, group: Path, together: int) -> Record:
+def record(workdir: Path, member: Member, status: str) -> Record:
     """A member's line of the results.
 
     Args:
         workdir: the sweep's folder.
         member: the member.
         status: 'finished', 'diverged' or 'stopped'.
-        group: folder of the population that it trained in last.
-        together: members of that population.
     """
     folder = folder_of(workdir, member)
-    entries = history(folder)
+    entries, group = history(folder), read_json(folder / "group.json")
     best = max(entries, key=lambda entry: entry[METRIC], default=None)
-    rates = [line["rows_per_second"] for line in _lines(group / "log.jsonl") if "rows_per_second" in line]
+    rates = [
+        line["rows_per_second"]
+        for line in _lines(workdir / "groups" / group["group"] / "log.jsonl")
+        if "rows_per_second" in line
+    ]
     rate = numbers.median(rates) if rates else None
     steps = entries[-1]["step"] if entries else 0
     return {
@@ -142,8 +152,7 @@ def record(workdir: Path, member: Member, status: str, group: Path, together: in
         METRIC: best[METRIC] if best else None,
         "figures": {k: v for k, v in best.items() if k not in ("step", "epoch")} if best else None,
         "history": [{"epoch": e["epoch"], "step": e["step"], METRIC: e[METRIC]} for e in entries],
-        "group": group.name,
-        "members_together": together,
+        **group,
         "seconds": round(steps * member.config.batch_size / rate, 1) if rate else None,
         "rows_per_second": rate,
         "run": str(folder.relative_to(workdir)),

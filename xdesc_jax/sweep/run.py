@@ -19,7 +19,7 @@ from xdesc_jax.data.schema import RecordInfo
 from xdesc_jax.files import read_json, write_json
 from xdesc_jax.sweep import plan
 from xdesc_jax.sweep.config import Member, SweepConfig, expand, sweep_hash
-from xdesc_jax.sweep.group import Devices, folder_of, train_group
+from xdesc_jax.sweep.group import Devices, train_group
 from xdesc_jax.sweep.member_run import divergence, epochs_done, history, record
 from xdesc_jax.sweep.member_run import folder_of as run_of
 from xdesc_jax.sweep.results import append_result, read_results, write_merged
@@ -113,23 +113,22 @@ def _train(
         groups = plan.groups(members, population)
         for number, group in enumerate(groups, 1):
             until = min(rung, group[0].config.epochs)
-            folder = folder_of(workdir, group, until)
-            if not all(_has_come_to(run_of(workdir, m), until) or m.name in ended for m in group):
-                console.out.print(f"population {number} of {len(groups)}: {len(group)} members to epoch {until}")
-                train_group(group, since, until, info, workdir, runs_on)
-            for member in group:
+            # Who has ended, in another division into shards or populations, is not trained again.
+            due = [member for member in group if member.name not in ended]
+            if not all(_has_come_to(run_of(workdir, member), until) for member in due):
+                console.out.print(f"population {number} of {len(groups)}: {len(due)} members to epoch {until}")
+                train_group(due, since, until, info, workdir, runs_on)
+            for member in due:
                 status = "diverged" if divergence(run_of(workdir, member)) else "finished"
-                if member.name not in ended and (status == "diverged" or until == member.config.epochs):
-                    append_result(lines, record(workdir, member, status, folder, len(group)))
+                if status == "diverged" or until == member.config.epochs:
+                    append_result(lines, record(workdir, member, status))
                     ended.add(member.name)
         if rung < last:
             kept = _survivors(members, rung, settings.halving, workdir)
-            for group in groups:
-                for member in group:
-                    if member not in kept and member.name not in ended:
-                        folder = folder_of(workdir, group, rung)
-                        append_result(lines, record(workdir, member, "stopped", folder, len(group)))
-                        ended.add(member.name)
+            for member in members:
+                if member not in kept and member.name not in ended:
+                    append_result(lines, record(workdir, member, "stopped"))
+                    ended.add(member.name)
             console.out.print(f"after epoch {rung}: {len(kept)} of {len(members)} go on")
             members = kept
         since = rung
