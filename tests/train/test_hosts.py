@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from xdesc_jax.config import OptimizerConfig
-from xdesc_jax.train import hosts
+from xdesc_jax.data.schema import RecordInfo
+from xdesc_jax.train import hosts, preparation
 from xdesc_jax.train.checkpoint import load_model
 from xdesc_jax.train.run import train
 
@@ -138,11 +139,9 @@ def test_what_two_hosts_began_one_ends_as_if_it_had_done_all(stopped_by_two, con
 
 
 def test_what_two_hosts_began_three_end_as_one_does(stopped_by_two, config_file, toy_records, one, tmp_path):
-    """Under the other form, two steps a dispatch where checkpoints and log lines allow."""
+    """Under the other form."""
     run = Path(shutil.copytree(stopped_by_two[0], tmp_path / "run"))
-    ended = finished(
-        start(3, 1, (*where(toy_records, run), "--config", config_file, "--backend=sharded", "--steps-per-dispatch=2"))
-    )
+    ended = finished(start(3, 1, (*where(toy_records, run), "--config", config_file, "--backend=sharded")))
     assert [status for status, _, _ in ended] == [0, 0, 0], ended
     assert_same(run, one)
 
@@ -168,6 +167,14 @@ def test_what_one_host_is_refused_for_ends_all(config_file, toy_records, tmp_pat
     assert [status for status, _, _ in ended] == [2, 2]
     assert all("batch_size 60 does not divide over 8 devices of 2 hosts" in text for _, _, text in ended)
     assert not (tmp_path / "run").exists()
+
+
+def test_more_hosts_than_shards_are_refused(config, toy_records, monkeypatch):
+    monkeypatch.setattr("jax.process_count", lambda: 6)
+    monkeypatch.setattr("jax.process_index", lambda: 5)
+    info = RecordInfo.load(toy_records)
+    with pytest.raises(ValueError, match="split 'train' has 5 shards for 6 hosts; make the records with smaller"):
+        preparation.open_splits(toy_records, dataclasses.replace(config, resident=False), info.specs)
 
 
 @pytest.mark.parametrize(
