@@ -38,11 +38,11 @@ class _Rate(ProgressColumn):
         return Text(f"{rate:,.1f} {self.unit}/s" if rate else f"- {self.unit}/s", style="cyan")
 
 
-def progress_bar(unit: str) -> Progress:
+def progress_bar(unit: str, shown: bool = True) -> Progress:
     """A rich progress bar on standard error with count, rate, elapsed time and time left."""
     return Progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(unit),
-        TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), console=err,
+        TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), console=err, disable=not shown,
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextlib.contextmanager
@@ -39,7 +39,7 @@ def atomic(path: Path | str) -> Iterator[Path]:
         else:
             os.replace(temporary, path)
     except OSError as error:
-        if error.errno in _FULL:  # told without a name, or with that of the temporary file
+        if error.errno in FULL:  # told without a name, or with that of the temporary file
             raise OSError(error.errno, f"{path}: cannot be written ({os.strerror(error.errno)})") from error
         raise
     finally:

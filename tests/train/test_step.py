@@ -249,11 +249,6 @@ def test_schedules():
     assert factors("constant", 0, (0, 9)) == [1, 1]
 
 
-def test_a_batch_that_does_not_divide_is_refused():
-    with pytest.raises(ValueError, match="10 rows does not divide over 4 devices"):
-        parallel.split_batch({"mask": np.ones(10, bool)}, jax.local_devices())
-
-
 @pytest.mark.parametrize("count", [1, 4])
 def test_several_steps_of_a_dispatch_are_the_steps_one_by_one(count):
     """20 steps in dispatches of 5 against the plain form; the last batch is padded."""

@@ -7,9 +7,12 @@ resumed or exported on any number of devices.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
+import os
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +28,8 @@ from xdesc_jax.config import TrainConfig, from_dict
 from xdesc_jax.console import warn
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.deviation import RowStatistics
-from xdesc_jax.files import read_json
+from xdesc_jax.files import FULL, read_json
+from xdesc_jax.train import hosts, parallel
 from xdesc_jax.train.frozen import extend, freeze_members, load_frozen
 from xdesc_jax.train.inputs import Statistics
 from xdesc_jax.train.step import TrainState, create_state
@@ -48,7 +52,8 @@ class Checkpoints:
     """Saves and restores the states of one run.
 
     Saving is asynchronous: `save` returns once the state is copied; it is written while training goes on, and
-    read back and compared before the next save or `close`.
+    read back and compared before the next save or `close`. Of several hosts, all call each method; each writes its
+    share of the arrays, and they come back on any number of hosts.
 
     Args:
         run: the run directory.
@@ -94,20 +99,42 @@ class Checkpoints:
             "config_hash": self.config_hash,
             "metrics": metrics,
         }
+        if hosts.several():  # of numpy arrays, host 0 would write all
+            tree = parallel.replicate_globally(tree, parallel.choose_devices())
         items = ocp.args.Composite(state=ocp.args.StandardSave(tree), meta=ocp.args.JsonSave(meta))
-        self._manager.save(position.step, args=items, metrics=metrics or UNMEASURED, force=True)
+        with self._writing():
+            self._manager.save(position.step, args=items, metrics=metrics or UNMEASURED, force=True)
         self._unverified = (position.step, content)
 
     def verify(self) -> None:
-        """Waits for the last save and compares what was written; a bad one is deleted and reported."""
+        """Waits for the last save and compares what was written; a bad one is deleted and reported.
+
+        Raises:
+            OSError: it could not be written, or reads back differently; those before it are as they were.
+        """
         if self._unverified is None:
             return
         (step, expected), self._unverified = self._unverified, None
-        self._manager.wait_until_finished()
+        with self._writing():
+            self._manager.wait_until_finished()
         stored = self._manager.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore()))
         if digest(jax.tree.map(np.asarray, stored["state"])) != expected:
             self._manager.delete(step)
             raise OSError(f"{self.directory}: the checkpoint of step {step} reads back differently; deleted")
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError, RuntimeError) as error:  # of tensorstore: with a text, but no number
+            number = error.errno if isinstance(error, OSError) else None
+            full = [n for n in FULL if n == number or os.strerror(n) in str(error)]
+            if not full:
+                raise
+            raise OSError(
+                full[0], f"{self.directory}: a checkpoint cannot be written ({os.strerror(full[0])}); "
+                "those before it are as they were, and the run goes on from the last of them once there is room"
+            ) from error  # fmt: skip
 
     def close(self) -> None:
         try:
@@ -147,11 +174,12 @@ class Checkpoints:
 
     def set_aside_after(self, step: int) -> None:
         """Moves checkpoints later than `step`, which could not be used, to `RUN/unusable`; others replace them."""
-        for folder in sorted(self.directory.iterdir()):
+        for folder in sorted(self.directory.iterdir()) if hosts.is_lead() else ():
             if folder.name.isdigit() and int(folder.name) > step:
                 target = self.directory.parent / "unusable" / f"{folder.name}-{time.time_ns()}"
                 target.parent.mkdir(exist_ok=True)
                 folder.rename(target)
+        hosts.wait_for_all("checkpoints set aside")
         self._manager.reload()
 
     def _rank(self, step: int) -> float:

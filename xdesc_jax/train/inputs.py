@@ -96,14 +96,21 @@ def choose_specs(info: RecordInfo | None, config: TrainConfig) -> dict[str, Desc
 
 
 def open_split(
-    data: Path, split: str, config: TrainConfig, specs: Mapping[str, DescriptorSpec], batch_size: int
+    data: Path,
+    split: str,
+    config: TrainConfig,
+    specs: Mapping[str, DescriptorSpec],
+    batch_size: int,
+    host: int = 0,
+    num_hosts: int = 1,
 ) -> Source:
-    """One split of the records with the columns that this run reads."""
+    """One split of the records with the columns that this run reads; of several hosts, this host's part."""
     patches = config.inputs == "patches"
     columns = [] if patches else list(specs)
     return open_source(
-        data, split, batch_size, columns=columns, patches=patches, seed=config.data_seed, resident=config.resident
-    )
+        data, split, batch_size, columns=columns, patches=patches, seed=config.data_seed, host=host,
+        num_hosts=num_hosts, resident=config.resident,
+    )  # fmt: skip
 
 
 def inputs_function(

@@ -1,18 +1,72 @@
-"""The record of a run: JSON lines and TensorBoard.
+"""The record of a run: JSON lines and TensorBoard, and of several hosts a line of each.
 
-In: numbers by step. Out: `RUN/log.jsonl`, one object a line, and `RUN/tensorboard/`. A resumed run first
-drops what the checkpoint it starts from does not cover, so no step is logged twice.
+In: numbers by step. Out: `RUN/log.jsonl`, one object a line, and `RUN/tensorboard/`, by host 0; of several hosts
+`RUN/hosts/<i>.log` by each. A resumed run first drops what the checkpoint it starts from does not cover, so no step is
+logged twice.
 """
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import json
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jax
 from tensorboardX import SummaryWriter
 
 from xdesc_jax.files import atomic
+from xdesc_jax.train import hosts
+
+
+class Logs:
+    """What this host logs of a run; use as a context manager. Arguments as for `RunLog`."""
+
+    def __init__(self, run: Path, step: int):
+        self._logs: list[RunLog | HostLog] = []
+        if hosts.is_lead():
+            self._logs.append(RunLog(run, step))
+        if hosts.several():
+            self._logs.append(HostLog(run))
+
+    def write(self, step: int, values: dict[str, Any]) -> None:
+        """Logs values at a step."""
+        for log in self._logs:
+            log.write(step, values)
+
+    def __enter__(self) -> Logs:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        for log in self._logs:
+            log.__exit__(*error)
+
+
+class HostLog:
+    """Appends a line of this host, with the time, wherever the rate is logged: `RUN/hosts/<i>.log` and, but for
+    host 0, which shows a progress bar, standard error."""
+
+    def __init__(self, run: Path):
+        path = run / "hosts" / f"{jax.process_index()}.log"
+        path.parent.mkdir(exist_ok=True)
+        self._file = path.open("a")
+
+    def write(self, step: int, values: dict[str, Any]) -> None:
+        if "rows_per_second" in values:
+            now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+            line = f"{now} {hosts.who()}: step {step}, loss {values['loss']:.4f}, {values['rows_per_second']} rows/s"
+            print(line, file=self._file, flush=True)
+            if not hosts.is_lead():
+                print(line, file=sys.stderr, flush=True)
+
+    def __enter__(self) -> HostLog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
 
 
 class RunLog:
@@ -36,17 +90,28 @@ class RunLog:
 
     def write(self, step: int, values: dict[str, Any]) -> None:
         """Logs values at a step; nested ones appear in TensorBoard as 'outer/inner'."""
-        self._file.write(json.dumps({"step": step, **values}) + "\n")
-        self._file.flush()
+        with _named(self.path):
+            self._file.write(json.dumps({"step": step, **values}) + "\n")
+            self._file.flush()
         for name, value in flatten(values):
             self._board.add_scalar(name, value, step)
 
     def __enter__(self) -> RunLog:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-        self._board.close()
+    def __exit__(self, error: type[BaseException] | None = None, *_: object) -> None:
+        # On a full disk these fail, too: that must not hide what says which folder it was that could not be written.
+        for path, file in ((self.path, self._file), (self.path.with_name("tensorboard"), self._board)):
+            with contextlib.suppress(*(OSError,) if error else ()), _named(path):
+                file.close()
+
+
+@contextlib.contextmanager
+def _named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:  # of a write, it is told without a name
+        raise OSError(error.errno, f"{path}: cannot be written ({error.strerror})") from error
 
 
 def flatten(values: dict[str, Any], prefix: str = "") -> list[tuple[str, float]]:

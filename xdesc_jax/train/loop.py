@@ -17,11 +17,13 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import jax
 import numpy as np
 
-from xdesc_jax.console import progress_bar
+from xdesc_jax.console import out, progress_bar
 from xdesc_jax.data.prefetch import device_prefetch
 from xdesc_jax.files import read_json, write_json
+from xdesc_jax.train import hosts
 from xdesc_jax.train.checkpoint import METRIC, Checkpoints, Position, check_finite
-from xdesc_jax.train.log import RunLog
+from xdesc_jax.train.log import Logs
+from xdesc_jax.train.preemption import Preempted, Stop
 from xdesc_jax.train.step import TrainState
 
 B = TypeVar("B")
@@ -131,11 +133,12 @@ def fit(
 
     Raises:
         FloatingPointError: a loss or weight is not finite; names step, epoch and batch.
+        Preempted: SIGTERM came; the state is saved.
     """
     total = config.epochs * batches.per_epoch
     done = start.step
     together, many = several or (1, step)
-    with RunLog(run, done) as log, progress_bar("rows") as bar:
+    with Logs(run, done) as log, progress_bar("rows", hosts.is_lead()) as bar, Stop() as stop:
         task = bar.add_task("training", total=total * config.batch_size, completed=done * config.batch_size)
         window = Window()
         pending: deque[tuple[Position, int, dict[str, Any]]] = deque()
@@ -163,6 +166,12 @@ def fit(
                 log.write(done, {**window.means(members), "rows_per_second": round(rate, 1)})
             window.clear()
 
+        def preempted() -> Preempted:
+            checkpoints.verify()
+            out.print(f"SIGTERM: saved at step {done} of {total}; started again, the run goes on from there")
+            return Preempted(done)
+
+        stopping = False
         for epoch in range(start.epoch, config.epochs):
             first = start.batch if epoch == start.epoch else 0
             intervals = (config.checkpoint_every, config.log_every)
@@ -175,11 +184,14 @@ def fit(
                 done, number = done + size, number + size
                 settle(IN_FLIGHT)
                 at_end = number == batches.per_epoch
-                if done % config.checkpoint_every == 0 and not at_end:
+                stopping = stop.here()
+                if (stopping or done % config.checkpoint_every == 0) and not at_end:
                     settle(0)
                     write_window()  # so that a resumed run logs the same windows
                     checkpoints.save(state, Position(done, epoch, number))
                     window.clear()  # what a save takes is not training
+                    if stopping:
+                        raise preempted()
                 elif done % config.log_every == 0:
                     settle(0)
                     write_window()
@@ -189,10 +201,14 @@ def fit(
                 check_finite(state, Position(done, epoch, batches.per_epoch - 1))
             figures = validate(state)
             log.write(done, {"epoch": epoch + 1, "validation": figures})
-            append_validation(run, {"step": done, "epoch": epoch + 1, **figures})
+            if hosts.is_lead():
+                append_validation(run, {"step": done, "epoch": epoch + 1, **figures})
             checkpoints.save(state, Position(done, epoch + 1, 0), {METRIC: figures[METRIC]})
             window.clear()
-            bar.console.print(f"epoch {epoch + 1}: mean rank-1 {figures[METRIC]:.3f}")
+            if hosts.is_lead():
+                bar.console.print(f"epoch {epoch + 1}: mean rank-1 {figures[METRIC]:.3f}")
+            if stopping and (epoch + 1 < config.epochs or members is not None):  # others may be to train behind these
+                raise preempted()
     checkpoints.verify()
     return state
 

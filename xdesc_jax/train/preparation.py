@@ -31,17 +31,18 @@ Specs = dict[str, DescriptorSpec]
 
 
 def open_splits(data: Path, config: TrainConfig, specs: Specs) -> tuple[Source, Source]:
-    """Training and validation rows with the columns that the run reads."""
-    training = inputs.open_split(data, TRAIN, config, specs, config.batch_size)
+    """This host's training rows, and all validation rows, with the columns that the run reads."""
+    host, hosts = jax.process_index(), jax.process_count()
+    training = inputs.open_split(data, TRAIN, config, specs, config.batch_size, host, hosts)
     return training, inputs.open_split(data, VALIDATION, config, specs, min(config.batch_size, 1024))
 
 
-def batches_of(training: Source, devices: list[Any]) -> Batches:
+def batches_of(training: Source, devices: list[Any], backend: parallel.Backend = parallel.BACKENDS["pmap"]) -> Batches:
     """The training batches for the loop; of a set held on the devices, row numbers travel alone."""
     if isinstance(training, ResidentSet):
-        place = parallel.resident_batches(training.arrays, devices)
+        place = backend.resident(training.arrays, devices)
         return Batches(training.batches_per_epoch, training.row_batches, place)
-    return Batches(training.batches_per_epoch, training.epoch, partial(parallel.split_batches, devices=devices))
+    return Batches(training.batches_per_epoch, training.epoch, lambda group: backend.split(group, devices))
 
 
 def step_of(
@@ -99,9 +100,11 @@ def _inputs(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def statistics_of(run: Path, training: Source, specs: Specs, config: TrainConfig) -> Statistics:
-    """Figures of the training rows, measured once and kept in the run."""
+    """Figures of the training rows, measured once and kept in the run; the same for any number of hosts."""
     path = run / "statistics.npz"
     if not path.exists():
+        if training.num_hosts > 1:
+            training = inputs.open_split(training.info.path, TRAIN, config, specs, config.batch_size)
         inputs.measure_statistics(training, specs, config).save(path)
     return Statistics.load(path)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 import tyro
@@ -21,7 +21,7 @@ from xdesc_jax.config import TrainConfig
 from xdesc_jax.data.schema import RecordInfo
 from xdesc_jax.files import read_json
 from xdesc_jax.models import Networks, build_networks
-from xdesc_jax.train import inputs, parallel, preparation
+from xdesc_jax.train import hosts, inputs, parallel, preparation
 from xdesc_jax.train.checkpoint import Checkpoints, Position
 from xdesc_jax.train.frozen import freeze_members, keep_frozen, with_added
 from xdesc_jax.train.inputs import Statistics
@@ -41,6 +41,7 @@ def train(
     freeze: Literal["all", "none"] = "none",
     add: tuple[str, ...] = (),
     steps_per_dispatch: int = 1,
+    backend: Literal["pmap", "sharded"] = "pmap",
     require_accelerator: bool = False,
     overwrite: bool = False,
 ) -> Path:
@@ -54,6 +55,7 @@ def train(
         freeze: 'all' leaves the model's members as they are, bit for bit, and so the name of its joint space.
         add: descriptors of the records to add to the model.
         steps_per_dispatch: steps that the host hands to the devices at once; changes nothing but the speed.
+        backend: how the step runs on several devices, see `parallel.BACKENDS`; changes nothing but the speed.
         require_accelerator: fail where there is none, instead of training on the CPU.
         overwrite: discard what is in `workdir`.
 
@@ -70,8 +72,6 @@ def train(
     bundle = load_bundle(init) if init else None
     config = with_added(config, None if config.inputs == "patches" else tuple(info.specs), bundle, freeze, add)
     specs = inputs.choose_specs(info, config)
-    if jax.process_count() > 1:
-        raise ValueError(f"training runs in one process, found {jax.process_count()}")
     devices = parallel.choose_devices(require_accelerator)
     parallel.keep_compiled(devices)
     if steps_per_dispatch < 1:
@@ -84,14 +84,15 @@ def train(
     if bundle is not None:
         fresh = jax.eval_shape(partial(create_state, plain), jax.random.key(0))
         check_fit(bundle, plain, fresh, frozen=freeze == "all")
-    clear(run, overwrite)
     frozen = bundle if freeze == "all" else None
     addition = {"freeze": freeze, "add": add} if add else {}
-    run_hash = preparation.keep_run_settings(run, config, info, specs, init, addition)
-    if frozen is not None:
-        assert init is not None
-        keep_frozen(run, init)
-    statistics = preparation.statistics_of(run, training, specs, config)
+    with hosts.lead_first("settings"):
+        clear(run, overwrite)
+        run_hash = preparation.keep_run_settings(run, config, info, specs, init, addition)
+        if frozen is not None:
+            assert init is not None
+            keep_frozen(run, init)
+        statistics = preparation.statistics_of(run, training, specs, config)
     rows = preparation.validation_rows(validation, config, specs, statistics)
     console.settings(
         f"xdesc train -> {run}",
@@ -99,31 +100,38 @@ def train(
             "configuration": f"{config.hash} {dataclasses.asdict(config)}",
             "data": f"{data} ({training.rows} rows to train on, {len(next(iter(rows.values())))} to validate)",
             "descriptors": ", ".join(specs),
-            "devices": f"{len(devices)} x {devices[0].device_kind}",
+            "devices": f"{len(devices)} x {devices[0].device_kind}, {jax.process_count()} host(s), {backend}",
         },
     )
-    networks = build_networks(specs, config.model, parallel.AXIS)
+    form = parallel.BACKENDS[backend]
+    networks = build_networks(specs, config.model, form.axis_name)
     if frozen is not None:
         plain, networks = (freeze_members(n, frozen, statistics.scale) for n in (plain, networks))
     checkpoints = Checkpoints(run, run_hash)
     state, start = _begin(checkpoints, plain, config, None if frozen else bundle, rows, statistics)
-    state = parallel.replicate(state, devices)
+    state = form.replicate(state, devices)
     step = preparation.step_of(networks, config, specs, statistics, training.batches_per_epoch)
     measure = validator(plain)
-    one = parallel.pmapped_step(step, devices, donate=True)
+    one = form.step(step, devices, donate=True)
     several = None
     if steps_per_dispatch > 1:
-        many = parallel.pmapped_step(step, devices, together=steps_per_dispatch, donate=True)
-        several = (steps_per_dispatch, many)
-    batches = preparation.batches_of(training, devices)
+        several = (steps_per_dispatch, form.step(step, devices, together=steps_per_dispatch, donate=True))
+    batches = preparation.batches_of(training, devices, form)
+
+    def validate(state: TrainState) -> dict[str, Any]:
+        # Every host measures, by itself: from its own copy, as a computation on global arrays is all hosts' together.
+        held = jax.device_get(state) if hosts.several() else state
+        return measure({"params": held.params, "batch_stats": held.batch_stats}, rows)
+
     try:
         fit(
-            state, start, one, batches, lambda s: measure({"params": s.params, "batch_stats": s.batch_stats}, rows),
+            state, start, one, batches, validate,
             checkpoints, run, config, keys_of(config), hyper_of(config), several,
         )  # fmt: skip
     finally:
         checkpoints.close()
-    _summary(run)
+    if hosts.is_lead():
+        _summary(run)
     return run
 
 
@@ -171,6 +179,11 @@ def command(prog: str, arguments: list[str]) -> None:
         freeze: Literal["all", "none"] = "none",
         add: tuple[str, ...] = (),
         steps_per_dispatch: int = 1,
+        backend: Literal["pmap", "sharded"] = "pmap",
+        coordinator: str | None = None,
+        num_hosts: int | None = None,
+        host_id: int | None = None,
+        host_timeout: int = 100,
         require_accelerator: bool = False,
         overwrite: bool = False,
         settings: Annotated[TrainConfig, tyro.conf.arg(name="")] = defaults,
@@ -186,13 +199,21 @@ def command(prog: str, arguments: list[str]) -> None:
                 bit for bit: embeddings made with it before match those made afterwards.
             add: descriptors of the records to add to the model of --init.
             steps_per_dispatch: steps that the host hands to the devices at once; changes nothing but the speed.
+            backend: how the step runs on several devices: `pmap` (each computes its part), or `sharded` (`jit` of the
+                global batch, XLA puts in the collectives); changes nothing but the speed.
+            coordinator: host:port of the first of several hosts, where jax does not find them out by itself (as it
+                does in a Slurm step, an indexed Kubernetes job, on TPU pods).
+            num_hosts: how many processes train together; 1: this one alone, wherever it runs.
+            host_id: which of them this is, from 0.
+            host_timeout: seconds after which a host that does not answer ends the run.
             require_accelerator: fail where there is none, instead of training on the CPU.
             overwrite: discard what is in the run directory.
             settings: fields of the configuration.
         """
-        train(
-            settings, data, workdir, init=init, freeze=freeze, add=add, steps_per_dispatch=steps_per_dispatch,
-            require_accelerator=require_accelerator, overwrite=overwrite,
-        )  # fmt: skip
+        with hosts.joined(coordinator, num_hosts, host_id, host_timeout):
+            train(
+                settings, data, workdir, init=init, freeze=freeze, add=add, steps_per_dispatch=steps_per_dispatch,
+                backend=backend, require_accelerator=require_accelerator, overwrite=overwrite,
+            )  # fmt: skip
 
     tyro.cli(stage, prog=prog, args=arguments)

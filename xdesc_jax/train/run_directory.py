@@ -13,11 +13,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import jax
 import tyro
 
 from xdesc_jax import console
 from xdesc_jax.config import load_config
 from xdesc_jax.files import read_json, write_json
+from xdesc_jax.train import hosts
 from xdesc_jax.train.checkpoint import Checkpoints, Position
 from xdesc_jax.train.step import TrainState
 
@@ -26,16 +28,19 @@ Config = TypeVar("Config")
 
 
 def check_batch(batch_size: int, devices: Sequence[Any]) -> None:
-    """Raises ValueError where the devices cannot share a batch."""
-    if batch_size % len(devices):
-        raise ValueError(f"batch_size {batch_size} does not divide over {len(devices)} devices")
+    """Raises ValueError where the devices of all hosts cannot share a batch."""
+    count, of_hosts = len(devices), f" of {jax.process_count()} hosts" if hosts.several() else ""
+    if batch_size % count:
+        raise ValueError(f"batch_size {batch_size} does not divide over {count} devices{of_hosts}")
+    if count != jax.local_device_count() * jax.process_count():
+        raise ValueError(f"{hosts.who()} has {jax.local_device_count()} of {count} devices, expected as many on each")
 
 
 def clear(run: Path, overwrite: bool) -> None:
     """Discards a run where `overwrite`; raises FileExistsError for a folder of something else."""
     if run.exists() and not (run / "config.json").exists() and any(p.suffix != ".partial" for p in run.iterdir()):
         raise FileExistsError(f"{run}: is not empty and holds no run; choose another folder")
-    if overwrite and run.exists():
+    if overwrite and hosts.is_lead() and run.exists():
         shutil.rmtree(run)
 
 

@@ -1,0 +1,48 @@
+"""Checkpoints on a full disk: what failed is named, and the run goes on once there is room."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from xdesc_jax.train.checkpoint import load_model
+from xdesc_jax.train.run import train
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_full_disk_names_the_folder_and_spares_the_checkpoint_before(toy_records, toy_config, tmp_path):
+    """Files of a process that may be no larger than a checkpoint's arrays fail as they do on a full disk."""
+    run, config = tmp_path / "run", dataclasses.replace(toy_config, epochs=3)
+    script = f"""
+import resource, signal, sys
+sys.path[:0] = [{str(ROOT)!r}]
+from pathlib import Path
+from xdesc_jax.config import from_dict
+from xdesc_jax.train import checkpoint, run
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+save = checkpoint.Checkpoints.save
+def save_while_there_is_room(self, state, position, metrics=None):
+    if position.step > 3:
+        self.verify()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2048, resource.RLIM_INFINITY))
+    save(self, state, position, metrics)
+checkpoint.Checkpoints.save = save_while_there_is_room
+try:
+    run.train(from_dict({dataclasses.asdict(config)!r}), Path({str(toy_records)!r}), Path({str(run)!r}))
+except OSError as error:
+    print(f"error: {{error}}")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert f"{run / 'checkpoints'}: a checkpoint cannot be written (File too large)" in done.stdout, done.stderr
+    assert load_model(run, "latest").provenance["steps"] == 3
+    other = train(config, toy_records, tmp_path / "other")
+    train(config, toy_records, run)
+    found, expected = (jax.tree.leaves(load_model(path, "latest").networks) for path in (run, other))
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(a, b)

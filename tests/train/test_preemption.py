@@ -1,0 +1,110 @@
+"""SIGTERM: a checkpoint at the next dispatch, and a run that ends as if it had not been stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import threading
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from xdesc_jax.train import descriptor_run, preparation
+from xdesc_jax.train.checkpoint import load_model
+from xdesc_jax.train.descriptor_run import train_descriptor
+from xdesc_jax.train.preemption import Preempted, Stop
+from xdesc_jax.train.run import train
+
+
+def terminate_at(module, name: str, number: int, monkeypatch) -> None:
+    """SIGTERM when so many batches have been placed."""
+    original, placed = getattr(module, name), []
+
+    def batches_of(*arguments):
+        batches = original(*arguments)
+
+        def place(group):
+            placed.extend(group)
+            if len(placed) - len(group) < number <= len(placed):
+                os.kill(os.getpid(), signal.SIGTERM)
+            return batches.place(group)
+
+        return batches._replace(place=place)
+
+    monkeypatch.setattr(module, name, batches_of)
+
+
+def losses(run: Path) -> dict[int, float]:
+    lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    return {line["step"]: line["loss"] for line in lines if "loss" in line}
+
+
+@pytest.mark.parametrize("together", [1, 2])
+def test_a_terminated_run_is_saved_and_ends_as_an_uninterrupted_one(
+    straight, toy_records, toy_config, tmp_path, monkeypatch, capsys, together
+):
+    run, before = tmp_path / "run", signal.getsignal(signal.SIGTERM)
+    with monkeypatch.context() as changed:
+        terminate_at(preparation, "batches_of", 7, changed)
+        with pytest.raises(Preempted) as stopped:
+            train(toy_config, toy_records, run, steps_per_dispatch=together)
+    step = stopped.value.step
+    assert stopped.value.code == 0 and 5 <= step <= 8
+    assert f"SIGTERM: saved at step {step} of 48; started again, the run goes on from there" in capsys.readouterr().out
+    assert (run / "checkpoints" / f"{step:08d}").is_dir()
+    assert signal.getsignal(signal.SIGTERM) == before
+    train(toy_config, toy_records, run, steps_per_dispatch=together)
+    assert f"going on from step {step} " in capsys.readouterr().out
+    found, expected = (jax.tree.leaves(load_model(path, "latest").networks) for path in (run, straight))
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, atol=0 if together == 1 else 1e-3)
+
+
+def test_a_terminated_descriptor_is_saved_and_ends_as_an_uninterrupted_one(
+    descriptor_run_folder, pair_parts, descriptor_config, tmp_path, monkeypatch
+):
+    run = tmp_path / "run"
+    with monkeypatch.context() as changed:
+        terminate_at(descriptor_run, "_batches", 2, changed)
+        with pytest.raises(Preempted):
+            train_descriptor(descriptor_config, pair_parts, run)
+    assert 1 <= max(losses(run)) < 8
+    train_descriptor(descriptor_config, pair_parts, run)
+    assert losses(run)[8] == pytest.approx(losses(descriptor_run_folder)[8])
+    figures = [json.loads((path / "validation.json").read_text()) for path in (run, descriptor_run_folder)]
+    assert figures[0] == figures[1]
+
+
+@pytest.fixture
+def descriptor_run_folder(descriptor_run, tmp_path) -> Path:
+    return Path(shutil.copytree(descriptor_run, tmp_path / "uninterrupted"))
+
+
+def test_a_second_sigterm_does_what_it_did_before():
+    seen = []
+    before = signal.signal(signal.SIGTERM, lambda *_: seen.append(1))
+    try:
+        with Stop() as stop:
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert stop.here() and not seen
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert stop.here() and seen
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_a_loop_in_another_thread_leaves_signals_alone():
+    found = []
+
+    def loop():
+        with Stop() as stop:
+            found.append(stop.here())
+
+    thread = threading.Thread(target=loop)
+    thread.start()
+    thread.join()
+    assert found == [False]
