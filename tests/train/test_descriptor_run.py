@@ -74,6 +74,15 @@ descriptor_run.train_descriptor(from_dict({dataclasses.asdict(descriptor_config)
         np.testing.assert_array_equal(a, b)
 
 
+def test_steps_of_a_dispatch_change_nothing(descriptor_run, pair_parts, descriptor_config, tmp_path):
+    """Two steps together, but where the checkpoint after three comes between."""
+    run = train_descriptor(descriptor_config, pair_parts, tmp_path / "run", steps_per_dispatch=2)
+    for a, b in zip(log_lines(run), log_lines(descriptor_run), strict=True):
+        assert a.keys() == b.keys() and a["step"] == b["step"]
+    for a, b in zip(weights(run), weights(descriptor_run), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-3)
+
+
 def test_other_settings_are_refused_with_the_difference(descriptor_run, pair_parts, descriptor_config, tmp_path):
     run = Path(shutil.copytree(descriptor_run, tmp_path / "run"))
     changed = dataclasses.replace(descriptor_config, dropout=0.2)

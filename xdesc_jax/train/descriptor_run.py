@@ -32,7 +32,14 @@ from xdesc_jax.train.step import SCHEDULES, TrainState, learning_rate_factor
 
 
 def train_descriptor(
-    config: DescriptorConfig, parts: list[Part], workdir: Path, *, init: Path | None = None, overwrite: bool = False
+    config: DescriptorConfig,
+    parts: list[Part],
+    workdir: Path,
+    *,
+    init: Path | None = None,
+    steps_per_dispatch: int = 1,
+    require_accelerator: bool = False,
+    overwrite: bool = False,
 ) -> Path:
     """Trains a descriptor, or goes on with a run that was stopped.
 
@@ -41,6 +48,8 @@ def train_descriptor(
         parts: records folders of pairs, with weights.
         workdir: the run directory.
         init: weight file to start from, of either network.
+        steps_per_dispatch: steps that the host hands to the devices at once; changes nothing but the speed.
+        require_accelerator: fail where there is none, instead of training on the CPU.
         overwrite: discard what is in `workdir`.
 
     Returns:
@@ -51,7 +60,10 @@ def train_descriptor(
         FloatingPointError: training diverged.
     """
     run = Path(workdir)
-    devices = jax.local_devices()
+    devices = parallel.choose_devices(require_accelerator)
+    parallel.keep_compiled(devices)
+    if steps_per_dispatch < 1:
+        raise ValueError(f"steps_per_dispatch is {steps_per_dispatch}, expected at least 1")
     check_batch(config.batch_size, devices)
     device = f"{len(devices)} x {devices[0].device_kind}"
     device += f" ({os.cpu_count()} cores)" if devices[0].platform == "cpu" else ""
@@ -85,10 +97,13 @@ def train_descriptor(
         state, start = _begin(checkpoints, config, given)
         if not (run / "start.json").exists():
             write_json(run / "start.json", validate(state))  # untrained, or of the weights given
+        step, batches, several = _step(config, training, devices), _batches(training, devices), None
+        if steps_per_dispatch > 1:
+            several = (steps_per_dispatch, parallel.pmapped_step(step, devices, together=steps_per_dispatch))
         fit(
-            parallel.replicate(state, devices), start, _step(config, training, devices), _batches(training, devices),
-            validate, checkpoints, run, config, jax.random.fold_in(jax.random.key(config.seed), 1),
-            DescriptorHyper(config.optimizer.learning_rate, config.margin),
+            parallel.replicate(state, devices), start, parallel.pmapped_step(step, devices), batches, validate,
+             checkpoints, run, config, jax.random.fold_in(jax.random.key(config.seed), 1),
+            DescriptorHyper(config.optimizer.learning_rate, config.margin), several,
         )  # fmt: skip
     finally:
         checkpoints.close()
@@ -102,10 +117,10 @@ def _names(parts: list[Part]) -> dict[str, Part]:
     return {name if names.count(name) == 1 else str(p.path): p for name, p in zip(names, parts, strict=True)}
 
 
-def _step(config: DescriptorConfig, training: Mixture, devices: list[Any]) -> Any:
+def _step(config: DescriptorConfig, training: Mixture, devices: list[Any]) -> partial:
     total = config.epochs * training.batches_per_epoch
     changes = dataclasses.asdict(config.augmentation)
-    step = partial(
+    return partial(
         train_step,
         kind=config.network,
         loss=config.loss,
@@ -120,7 +135,6 @@ def _step(config: DescriptorConfig, training: Mixture, devices: list[Any]) -> An
         ),  # fmt: skip
         convolution=l2net.training_convolution(devices[0].platform),
     )
-    return parallel.pmapped_step(step, devices)
 
 
 def _batches(training: Mixture, devices: list[Any]) -> Batches:
@@ -194,6 +208,8 @@ def command(prog: str, arguments: list[str]) -> None:
         *,
         config: Path | None = None,
         init: Path | None = None,
+        steps_per_dispatch: int = 1,
+        require_accelerator: bool = False,
         overwrite: bool = False,
         settings: Annotated[DescriptorConfig, tyro.conf.arg(name="")] = defaults,
     ) -> None:
@@ -205,9 +221,14 @@ def command(prog: str, arguments: list[str]) -> None:
             workdir: the run directory.
             config: file with get_config(); gives the defaults below.
             init: weight file to start from (.safetensors, .npz, .pth), of either network, or the name of shipped ones.
+            steps_per_dispatch: steps that the host hands to the devices at once; changes nothing but the speed.
+            require_accelerator: fail where there is none, instead of training on the CPU.
             overwrite: discard what is in the run directory.
             settings: fields of the configuration.
         """
-        train_descriptor(settings, parse_parts(data), workdir, init=init, overwrite=overwrite)
+        train_descriptor(
+            settings, parse_parts(data), workdir, init=init, steps_per_dispatch=steps_per_dispatch,
+            require_accelerator=require_accelerator, overwrite=overwrite,
+        )  # fmt: skip
 
     tyro.cli(stage, prog=prog, args=arguments)
