@@ -33,5 +33,9 @@ def get_config() -> SweepConfig:
             COSINE | SMALL | SYMMETRIC | {"loss.alpha": 0.5},
             COSINE | SMALL | NARROW | {"loss.alpha": 0.5},
             FAST | SMALL | NARROW | SYMMETRIC | {"loss.alpha": 0.5},
+            FAST | SMALL,
+            SMALL | NARROW,
+            FAST | SMALL | NARROW,
+            FAST | NARROW | {"batch_size": 128},
         ),
     )
