@@ -98,7 +98,8 @@ def joined(
     try:
         jax.distributed.initialize(
             coordinator, num_hosts, host_id,
-            heartbeat_timeout_seconds=2 * timeout,  # the watch comes first, and says who it is
+            # Counted from a heartbeat that may be half of this old: the watch comes first, and says who it is.
+            heartbeat_timeout_seconds=3 * timeout + 10,
             shutdown_timeout_seconds=timeout,
         )  # fmt: skip
     except ValueError as error:
