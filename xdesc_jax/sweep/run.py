@@ -180,7 +180,7 @@ def _summary(workdir: Path, fields: Sequence[str]) -> None:
     ranked = sorted(entries, key=lambda entry: -1 if entry[METRIC] is None else entry[METRIC], reverse=True)
     console.table(
         f"best of {len(entries)} configurations that have ended",
-        ("configuration", *fields, "status", "epoch", "mean rank-1"),
+        ("member", *fields, "status", "epoch", "mean rank-1"),
         [
             (
                 entry["member"],
