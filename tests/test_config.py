@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from xdesc_jax.config import LossConfig, ModelConfig, TrainConfig, differences, from_dict, load_config
+from xdesc_jax.sweep.config import SweepConfig, expand
 from xdesc_jax.train.descriptor_config import DescriptorConfig
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.py"))
@@ -16,9 +17,16 @@ CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.py"))
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
 def test_shipped_configurations_load_and_say_how_to_run(path):
     text = path.read_text()
-    kind = DescriptorConfig if "xdesc train-descriptor" in text else TrainConfig
+    stages = {"xdesc train-descriptor": DescriptorConfig, "xdesc sweep": SweepConfig, "xdesc train": TrainConfig}
+    kind = next(kind for words, kind in stages.items() if words in text)
     assert isinstance(load_config(path, kind), kind)
     assert f"--config configs/{path.name}" in text
+
+
+def test_the_best_recipe_is_a_member_of_the_sweep_that_found_it():
+    best = load_config(CONFIGS[0].with_name("best.py"))
+    recipe = load_config(CONFIGS[0].with_name("sweep_recipe.py"), SweepConfig)
+    assert best.hash in [member.name for member in expand(recipe)]
 
 
 def test_the_paper_configuration_is_the_papers():

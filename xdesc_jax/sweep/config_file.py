@@ -21,7 +21,7 @@ def config_source(config: TrainConfig, docstring: str) -> str:
 
     Args:
         config: what `get_config()` shall return; of equal hash, so that a run of it is the same run.
-        docstring: the file's; long lines are folded.
+        docstring: the file's; long lines are folded, but for indented ones.
     """
     classes = sorted({type(part).__name__ for part in _stated(config)})
     call = _render(config, indent=4, before=len("return "), after=0)
@@ -104,6 +104,9 @@ def _escaped(text: str) -> str:
 def _docstring(text: str) -> str:
     lines = []
     for line in text.strip().splitlines():
+        if line.startswith(" "):  # a command, to be copied
+            lines.append(line)
+            continue
         lines += textwrap.wrap(line, WIDTH - 4, break_long_words=False, break_on_hyphens=False) or [""]
     body = "\n".join(lines).replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
     first = " " if body.startswith('"') else ""
