@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import population as population_benchmark
 import train_step as step_benchmark
-from train_step import COLUMNS, HYPER, KEYS, descriptors, make_batch, show
+from train_step import COLUMNS, HYPER, KEYS, descriptors, make_batch, show, step_of
 
 from xdesc_jax import models
 from xdesc_jax.config import ModelConfig
@@ -39,7 +39,7 @@ from xdesc_jax.descriptors import DescriptorSpec, stored, unit_rows
 from xdesc_jax.features.describe import describer
 from xdesc_jax.models import build_networks
 from xdesc_jax.train import parallel
-from xdesc_jax.train.step import create_state, read_inputs, train_step
+from xdesc_jax.train.step import create_state, read_inputs
 from xdesc_jax.train.validation import rank1
 
 DESCRIBED = ("brief", "sift", "hardnet-xdesc", "sosnet-xdesc")  # whose weights ship with the package
@@ -71,12 +71,7 @@ def step_parity(batch_size: int, steps: int = 20) -> Results:
     """The largest relative difference of a loss in 20 steps from the same weights on the same batches."""
     specs = descriptors(4)
     networks = build_networks(specs, ModelConfig())
-    step = jax.jit(
-        partial(
-            train_step, networks=networks, inputs_of=lambda b, key: read_inputs(b, specs, dict.fromkeys(specs, 1.0)),
-            variant="quadratic", distance="squared",
-        )
-    )  # fmt: skip
+    step = jax.jit(step_of(networks))
     batch = make_batch(specs, batch_size)
 
     def losses_on(device: Any, precision: str) -> np.ndarray:
@@ -120,17 +115,12 @@ def paper_training(samples: int, rows: int, together: int, matmul: str) -> Resul
     specs = descriptors(4)
     config = ModelConfig(matmul=matmul)  # type: ignore[arg-type]
     plain, networks = (build_networks(specs, config, axis) for axis in (None, parallel.AXIS))
-    scales = dict.fromkeys(specs, 1.0)
-    step = partial(
-        train_step, networks=networks, inputs_of=lambda b, key: read_inputs(b, specs, scales),
-        variant="quadratic", distance="squared",
-    )  # fmt: skip
     devices = jax.local_devices()[:1]
     place = parallel.resident_batches(synthetic_rows(specs, rows, 1), devices)
-    mapped = parallel.pmapped_step(step, devices, together=together, donate=True)
+    mapped = parallel.pmapped_step(step_of(networks), devices, together=together, donate=True)
     state = parallel.replicate(jax.jit(partial(create_state, plain))(jax.random.key(0)), devices)
     held_out = read_inputs(
-        {n: jnp.asarray(x) for n, x in synthetic_rows(specs, 4096, 2).items()}, specs, scales
+        {n: jnp.asarray(x) for n, x in synthetic_rows(specs, 4096, 2).items()}, specs, dict.fromkeys(specs, 1.0)
     )  # fmt: skip
 
     def joint_rank1() -> float:

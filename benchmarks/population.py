@@ -23,13 +23,13 @@ import jax
 sys.path.insert(0, str(Path(__file__).parents[1]))  # runs without being installed
 sys.path.insert(0, str(Path(__file__).parent))
 
-from train_step import descriptors, make_batch, show
+from train_step import descriptors, make_batch, show, step_of
 
 from xdesc_jax.config import ModelConfig
 from xdesc_jax.models import build_networks
 from xdesc_jax.train import parallel
 from xdesc_jax.train.population import population_step, stack, stack_hyper, stack_keys
-from xdesc_jax.train.step import Hyper, Keys, create_state, read_inputs, train_step
+from xdesc_jax.train.step import Hyper, Keys, create_state
 
 WIDTHS = {
     "tiny": ModelConfig(hidden_handcrafted=(256, 256), hidden_learned=(128, 128)),
@@ -44,10 +44,7 @@ def programs(
     specs = descriptors(4)
     config = ModelConfig(**{**vars(WIDTHS[widths]), "matmul": matmul})
     networks = build_networks(specs, config, parallel.AXIS)
-    step = partial(
-        train_step, networks=networks, inputs_of=lambda b, key: read_inputs(b, specs, dict.fromkeys(specs, 1.0)),
-        variant="quadratic", distance="squared",
-    )  # fmt: skip
+    step = step_of(networks)
     devices = jax.local_devices()[:1]
     batch = parallel.split_batches([make_batch(specs, batch_size)] * together, devices)
     hyper = [Hyper(1e-3 * (1 + i / members), 0.1, 1.0) for i in range(members)]

@@ -25,14 +25,14 @@ from jax import lax
 sys.path.insert(0, str(Path(__file__).parents[1]))  # runs without being installed
 sys.path.insert(0, str(Path(__file__).parent))
 
-from train_step import HYPER, KEYS, descriptors, flops_of_step, make_batch, median_seconds, peak_rate, show
+from train_step import HYPER, KEYS, descriptors, flops_of_parts, make_batch, median_seconds, peak_rate, show, step_of
 
 from xdesc_jax import losses
 from xdesc_jax.config import ModelConfig
 from xdesc_jax.losses import Rows
-from xdesc_jax.models import build_networks, hidden_widths
+from xdesc_jax.models import build_networks
 from xdesc_jax.train.objective import embed_all, pairs_of, total, translation_loss
-from xdesc_jax.train.step import create_state, read_inputs, train_step
+from xdesc_jax.train.step import create_state, read_inputs
 
 Part = tuple[Callable[[], Any], float]  # what to time, and the FLOPs of its matrix products
 
@@ -77,30 +77,23 @@ def parts_of_step(count: int, size: int, variant: str, config: ModelConfig) -> t
         updates, moments = optax.scale_by_adam().update(gradients, moments, params)
         return jax.tree.map(lambda p, u: p - 1e-3 * u, params, updates), moments
 
-    weights = {}
-    for spec in specs.values():
-        widths = (spec.width, *hidden_widths(spec, config), config.embedding_width)
-        weights[spec.name] = [a * b for a, b in zip(widths, widths[1:], strict=False)]
-    encoder_flops = sum(2 * size * (3 * sum(products) - products[0]) for products in weights.values())
-    sources = count if variant == "quadratic" else 1
-    decoder_flops = sum(2 * size * sources * 3 * sum(products) for products in weights.values())
+    flops = flops_of_parts(networks, config, variant, size)
 
     def ready(function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
         compiled = jax.jit(function)
         return lambda: compiled(*arguments)
 
-    step = partial(train_step, networks=networks, inputs_of=lambda b, key: read(b), variant=variant, distance="squared")
     return {
         "input": (ready(read, batch), 0.0),
-        "encoders": (ready(jax.grad(encode), state.params), encoder_flops),
+        "encoders": (ready(jax.grad(encode), state.params), flops["encoders"]),
         "decoders, translation loss": (
             ready(jax.grad(decode, argnums=(0, 1)), state.params, embeddings),
-            decoder_flops,
+            flops["decoders"],
         ),
-        "mining": (ready(mine, rows), 2.0 * len(pairs) * size * size * config.embedding_width),
+        "mining": (ready(mine, rows), flops["mining"]),
         "triplets": (ready(jax.grad(compare), embeddings), 0.0),
         "optimiser": (ready(optimise, state.params, state.opt_state, state.params), 0.0),
-    }, (ready(step, state, batch, KEYS, HYPER), flops_of_step(networks, config, variant, size))
+    }, (ready(step_of(networks, variant), state, batch, KEYS, HYPER), sum(flops.values()))
 
 
 def main() -> None:

@@ -57,21 +57,30 @@ def make_batch(specs: dict[str, DescriptorSpec], size: int) -> dict[str, np.ndar
     return batch
 
 
-def flops_of_step(networks: Networks, config: ModelConfig, variant: str, size: int) -> float:
-    """Multiply-adds of matrix products of a step, times 2.
+def step_of(networks: Networks, variant: str = "quadratic") -> partial:
+    """The step of these networks on rows in stored form, squared distances."""
+    scales = dict.fromkeys(networks.specs, 1.0)
+    return partial(
+        train_step, networks=networks, inputs_of=lambda batch, key: read_inputs(batch, networks.specs, scales),
+        variant=variant, distance="squared",
+    )  # fmt: skip
+
+
+def flops_of_parts(networks: Networks, config: ModelConfig, variant: str, size: int) -> dict[str, float]:
+    """Multiply-adds of matrix products, times 2, of encoders, decoders and mining in a step.
 
     A layer costs one product forward and two backward, but for the encoders' first layers, whose inputs need no
     gradient. Negatives are mined without gradient, one product a pair for both directions.
     """
     count = len(networks.names)
-    total = 0.0
+    encoders = decoders = 0.0
     for spec in networks.specs.values():
         widths = (spec.width, *hidden_widths(spec, config), config.embedding_width)
         products = [a * b for a, b in zip(widths, widths[1:], strict=False)]
-        rows_decoded = size * (count if variant == "quadratic" else 1)
-        total += size * (3 * sum(products) - products[0]) + rows_decoded * 3 * sum(products)
-    pairs = len(all_pairs(count)) if variant == "quadratic" else count
-    return 2 * (total + pairs * size * size * config.embedding_width)
+        encoders += 2 * size * (3 * sum(products) - products[0])
+        decoders += 2 * size * (count if variant == "quadratic" else 1) * 3 * sum(products)
+    pairs = count if variant == "linear" else len(all_pairs(count))
+    return {"encoders": encoders, "decoders": decoders, "mining": 2.0 * pairs * size * size * config.embedding_width}
 
 
 def peak_rate(matmul: str) -> float:
@@ -98,10 +107,7 @@ def measure(variant: str, count: int, size: int, matmul: str, together: int, pea
     specs = descriptors(count)
     config = ModelConfig(matmul=matmul)  # type: ignore[arg-type]
     networks = build_networks(specs, config)
-    step = partial(
-        train_step, networks=networks, inputs_of=lambda b, key: read_inputs(b, specs, dict.fromkeys(specs, 1.0)),
-        variant=variant, distance="squared",
-    )  # fmt: skip
+    step = step_of(networks, variant)
 
     def several(state: Any, batch: Any, key: jax.Array) -> tuple[Any, Any]:
         return lax.scan(lambda held, _: step(held, batch, key, HYPER), state, None, length=together)
@@ -123,7 +129,7 @@ def measure(variant: str, count: int, size: int, matmul: str, together: int, pea
         if "RESOURCE_EXHAUSTED" not in str(error) and not isinstance(error, MemoryError):
             raise
         return [*label, "does not fit", "-", "-", "-"]
-    share = flops_of_step(networks, config, variant, size) / seconds / peak
+    share = sum(flops_of_parts(networks, config, variant, size).values()) / seconds / peak
     mib = (memory.temp_size_in_bytes + memory.argument_size_in_bytes) / 2**20
     return [*label, f"{size / seconds:,.0f}", f"{1e3 * seconds:.2f}", f"{100 * share:.0f} %", f"{mib:,.0f}"]
 

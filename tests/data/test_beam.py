@@ -17,16 +17,18 @@ import pytest
 from aligned_stores import write_store
 
 pytest.importorskip("apache_beam", reason="needs the beam extra")
-cv2 = pytest.importorskip("cv2", reason="needs the features extra")
+pytest.importorskip("cv2", reason="needs the features extra")
 pytest.importorskip("jax", reason="needs the features extra")
 pytest.importorskip("tensorflow_datasets", reason="needs the train extra")
 
-from xdesc_jax.cli import main  # noqa: E402
-from xdesc_jax.data import beam as stage  # noqa: E402
-from xdesc_jax.data import beam_steps, builder  # noqa: E402
-from xdesc_jax.data.beam import records_beam  # noqa: E402
-from xdesc_jax.data.records import records  # noqa: E402
-from xdesc_jax.descriptors import DescriptorSpec, register  # noqa: E402
+from blob_photos import write_blobs
+
+from xdesc_jax.cli import main
+from xdesc_jax.data import beam as stage
+from xdesc_jax.data import beam_steps, builder
+from xdesc_jax.data.beam import records_beam
+from xdesc_jax.data.records import records
+from xdesc_jax.descriptors import DescriptorSpec, register
 
 SETTINGS = {"keypoints": "opencv", "max_keypoints": 40, "validation_share": 0.3, "rows_per_shard": 5}
 
@@ -44,16 +46,7 @@ def same_files(a: Path, b: Path) -> bool:
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
     """Four photos of blobs and a blank one, in sub-folders, with non-ASCII and upper-case names."""
-    root = tmp_path_factory.mktemp("photos")
-    rng = np.random.default_rng(0)
-    for name in ("a.png", "b.png", "blank.png", "sub/C.PNG", "été.png"):
-        noise = rng.integers(0, 256, (12, 15)).astype(np.uint8)
-        gray = cv2.resize(noise, (151, 120), interpolation=cv2.INTER_CUBIC)
-        if name == "blank.png":
-            gray = np.full((120, 151), 255, np.uint8)
-        (root / name).parent.mkdir(exist_ok=True)
-        (root / name).write_bytes(cv2.imencode(".png", gray)[1].tobytes())
-    return root
+    return write_blobs(tmp_path_factory.mktemp("photos"), ["a.png", "b.png", "blank.png", "sub/C.PNG", "été.png"])
 
 
 @pytest.fixture(scope="module")

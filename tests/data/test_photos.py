@@ -16,6 +16,8 @@ from xdesc_jax.data.records import records
 cv2 = pytest.importorskip("cv2", reason="needs the features extra")
 pytest.importorskip("jax", reason="needs the features extra")
 
+from blob_photos import write_blobs  # noqa: E402
+
 from xdesc_jax.features.extract import ExtractSettings, extract_photo  # noqa: E402
 
 SETTINGS = {"keypoints": "opencv", "max_keypoints": 40}
@@ -25,16 +27,7 @@ NAMES = ["a.png", "blank.png", "sub/C.PNG", "été.png"]
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
     """Three photos of blobs and a blank one, in sub-folders, with non-ASCII and upper-case names."""
-    root = tmp_path_factory.mktemp("photos")
-    rng = np.random.default_rng(0)
-    for name in NAMES:
-        noise = rng.integers(0, 256, (12, 15)).astype(np.uint8)
-        gray = cv2.resize(noise, (151, 120), interpolation=cv2.INTER_CUBIC)
-        if name == "blank.png":
-            gray = np.full((120, 151), 255, np.uint8)
-        (root / name).parent.mkdir(exist_ok=True)
-        (root / name).write_bytes(cv2.imencode(".png", gray)[1].tobytes())
-    return root
+    return write_blobs(tmp_path_factory.mktemp("photos"), NAMES)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from xdesc_jax.sweep.config import Member
 from xdesc_jax.sweep.member_run import MemberRun
 from xdesc_jax.train import inputs, parallel, preparation
 from xdesc_jax.train.checkpoint import METRIC, Checkpoints, Position
-from xdesc_jax.train.loop import fit
+from xdesc_jax.train.loop import fit, steps_of
 from xdesc_jax.train.population import member, population_step, stack, stack_hyper, stack_keys
 from xdesc_jax.train.run_directory import resumed
 from xdesc_jax.train.step import Hyper, TrainState, create_state, hyper_of, keys_of
@@ -42,14 +42,6 @@ class Devices:
 def folder_of(workdir: Path, members: Sequence[Member], until: int) -> Path:
     """The folder of a population's training up to an epoch."""
     return workdir / "groups" / config_hash([[m.name for m in members], until])
-
-
-def specs_of_all(info: RecordInfo, members: Sequence[Member]) -> dict[str, DescriptorSpec]:
-    """Every descriptor that a member takes."""
-    found: dict[str, DescriptorSpec] = {}
-    for one in members:
-        found |= inputs.choose_specs(info, one.config)
-    return found
 
 
 def train_group(
@@ -70,7 +62,8 @@ def train_group(
     Raises:
         ValueError: settings that do not fit the data, or too many members for the device's memory.
     """
-    specs = specs_of_all(info, members)
+    taken = [inputs.choose_specs(info, m.config) for m in members]
+    specs = {name: spec for own in taken for name, spec in own.items()}
     shared = dataclasses.replace(members[0].config, descriptors=tuple(specs))
     folder, devices = folder_of(workdir, members, until), runs_on.devices
     training, validation = preparation.open_splits(info.path, shared, specs)
@@ -78,7 +71,7 @@ def train_group(
     rows = preparation.validation_rows(validation, shared, specs, statistics)
     plain, networks = (build_networks(specs, shared.model, axis) for axis in (None, parallel.AXIS))
     group = (folder.name, len(members))
-    runs = [MemberRun(workdir, m, info, inputs.choose_specs(info, m.config), statistics, group) for m in members]
+    runs = [MemberRun(workdir, m, info, own, statistics, group) for m, own in zip(members, taken, strict=True)]
     checkpoints = Checkpoints(folder, folder.name)
     batches = preparation.batches_of(training, devices)
     state, start = _begin(checkpoints, plain, members, runs, Position(since * batches.per_epoch, since, 0))
@@ -88,7 +81,7 @@ def train_group(
         in_turn=devices[0].platform == "cpu",
     )
     mapped = partial(parallel.pmapped_step, step, devices, donate=True)
-    together = runs_on.steps_per_dispatch
+    one, several = steps_of(mapped, runs_on.steps_per_dispatch)
     measure = validator(plain)
 
     def validate(now: Any) -> dict[str, Any]:
@@ -110,9 +103,9 @@ def train_group(
 
     try:
         fit(
-            parallel.replicate(state, devices), start, mapped(), batches, validate, checkpoints, folder,
+            parallel.replicate(state, devices), start, one, batches, validate, checkpoints, folder,
             dataclasses.replace(shared, epochs=until), stack_keys([keys_of(m.config) for m in members]),
-            _hyper(members, info, plain), (together, mapped(together=together)) if together > 1 else None,
+            _hyper(members, taken, plain), several,
             members=[m.name for m in members],
         )  # fmt: skip
     except RuntimeError as error:  # what XLA raises
@@ -143,10 +136,9 @@ def _begin(
     return found
 
 
-def _hyper(members: Sequence[Member], info: RecordInfo, plain: Networks) -> Hyper:
+def _hyper(members: Sequence[Member], taken: Sequence[Mapping[str, DescriptorSpec]], plain: Networks) -> Hyper:
     """Numbers of all members; masks of descriptors only where one member leaves some out."""
-    takes = [set(inputs.choose_specs(info, m.config)) for m in members]
-    active: list[Any] = [np.array([name in taken for name in plain.names]) for taken in takes]
+    active: list[Any] = [np.array([name in own for name in plain.names]) for own in taken]
     masked = not all(mask.all() for mask in active)
     return stack_hyper(
         [hyper_of(m.config)._replace(active=mask if masked else None) for m, mask in zip(members, active, strict=True)]

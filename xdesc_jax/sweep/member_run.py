@@ -6,7 +6,6 @@ checkpoints and validation figures, which `xdesc export` and `xdesc train` take;
 
 from __future__ import annotations
 
-import json
 import statistics as numbers
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from xdesc_jax.sweep.results import Record
 from xdesc_jax.train import preparation
 from xdesc_jax.train.checkpoint import METRIC, Checkpoints, Position
 from xdesc_jax.train.inputs import Statistics
+from xdesc_jax.train.log import read_log
 from xdesc_jax.train.loop import append_validation
 from xdesc_jax.train.step import TrainState
 
@@ -133,11 +133,8 @@ def record(workdir: Path, member: Member, status: str) -> Record:
     folder = folder_of(workdir, member)
     entries, group = history(folder), read_json(folder / "group.json")
     best = max(entries, key=lambda entry: entry[METRIC], default=None)
-    rates = [
-        line["rows_per_second"]
-        for line in _lines(workdir / "groups" / group["group"] / "log.jsonl")
-        if "rows_per_second" in line
-    ]
+    log = read_log(workdir / "groups" / group["group"])
+    rates = [line["rows_per_second"] for line in log if "rows_per_second" in line]
     rate = numbers.median(rates) if rates else None
     steps = entries[-1]["step"] if entries else 0
     return {
@@ -157,7 +154,3 @@ def record(workdir: Path, member: Member, status: str) -> Record:
         "rows_per_second": rate,
         "run": str(folder.relative_to(workdir)),
     }
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []

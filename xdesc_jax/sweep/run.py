@@ -8,7 +8,6 @@ it stopped; what has ended is not done again.
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from typing import Any
 from xdesc_jax import console
 from xdesc_jax.config import differences, load_config
 from xdesc_jax.data.schema import RecordInfo
-from xdesc_jax.files import read_json, write_json
 from xdesc_jax.sweep import plan
 from xdesc_jax.sweep.config import Member, SweepConfig, expand, sweep_hash
 from xdesc_jax.sweep.group import Devices, train_group
@@ -25,8 +23,9 @@ from xdesc_jax.sweep.member_run import folder_of as run_of
 from xdesc_jax.sweep.results import append_result, read_results, write_merged
 from xdesc_jax.train import inputs, parallel
 from xdesc_jax.train.checkpoint import METRIC
-from xdesc_jax.train.run_directory import check_batch
+from xdesc_jax.train.run_directory import check_batch, clear, keep_settings
 
+SETTINGS = "sweep.json"
 SHOWN = 10
 
 
@@ -153,11 +152,7 @@ def _keep_settings(
     workdir: Path, settings: SweepConfig, info: RecordInfo, members: Sequence[Member], overwrite: bool
 ) -> None:
     """Writes `sweep.json`, or compares it with what is there."""
-    path = workdir / "sweep.json"
-    if workdir.exists() and not path.exists() and any(p.suffix != ".partial" for p in workdir.iterdir()):
-        raise FileExistsError(f"{workdir}: is not empty and holds no sweep; choose another folder")
-    if overwrite and workdir.exists():
-        shutil.rmtree(workdir)
+    clear(workdir, overwrite, file=SETTINGS, kind="sweep")
     described: dict[str, Any] = {
         "hash": sweep_hash(settings, info.config_hash),
         "config": settings.describe(),
@@ -165,14 +160,12 @@ def _keep_settings(
         "data": {"path": str(info.path), "hash": info.config_hash},
         "members": [member.name for member in members],
     }
-    if not path.exists():
-        write_json(path, described)
-    elif (found := read_json(path))["hash"] != described["hash"]:
+
+    def changes(found: dict[str, Any]) -> list[str]:
         changed = differences(found["config"], json.loads(json.dumps(described["config"])))
-        changed += differences({"data": found["data"]["hash"]}, {"data": info.config_hash})
-        raise ValueError(
-            f"{workdir}: was started with other settings ({'; '.join(changed)}); pass --overwrite or another folder"
-        )
+        return changed + differences({"data": found["data"]["hash"]}, {"data": info.config_hash})
+
+    keep_settings(workdir, described, changes, file=SETTINGS)
 
 
 def _summary(workdir: Path, fields: Sequence[str]) -> None:

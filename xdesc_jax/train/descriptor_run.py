@@ -26,7 +26,7 @@ from xdesc_jax.train.checkpoint import Checkpoints, Position
 from xdesc_jax.train.descriptor_config import DescriptorConfig
 from xdesc_jax.train.descriptor_step import DescriptorHyper, augment, create_state, network_of, train_step
 from xdesc_jax.train.descriptor_validation import validator
-from xdesc_jax.train.loop import Batches, fit
+from xdesc_jax.train.loop import Batches, fit, steps_of
 from xdesc_jax.train.run_directory import check_batch, clear, defaults_of, keep_settings, resumed
 from xdesc_jax.train.step import SCHEDULES, TrainState, learning_rate_factor
 
@@ -62,9 +62,7 @@ def train_descriptor(
     run = Path(workdir)
     devices = parallel.choose_devices(require_accelerator)
     parallel.keep_compiled(devices)
-    if steps_per_dispatch < 1:
-        raise ValueError(f"steps_per_dispatch is {steps_per_dispatch}, expected at least 1")
-    check_batch(config.batch_size, devices)
+    check_batch(config.batch_size, devices, steps_per_dispatch)
     device = f"{len(devices)} x {devices[0].device_kind}"
     device += f" ({os.cpu_count()} cores)" if devices[0].platform == "cpu" else ""
     # What cannot be carried out must fail here, before anything is written.
@@ -97,12 +95,11 @@ def train_descriptor(
         state, start = _begin(checkpoints, config, given)
         if not (run / "start.json").exists():
             write_json(run / "start.json", validate(state))  # untrained, or of the weights given
-        step, batches, several = _step(config, training, devices), _batches(training, devices), None
-        if steps_per_dispatch > 1:
-            several = (steps_per_dispatch, parallel.pmapped_step(step, devices, together=steps_per_dispatch))
+        mapped = partial(parallel.pmapped_step, _step(config, training, devices), devices)
+        one, several = steps_of(mapped, steps_per_dispatch)
         fit(
-            parallel.replicate(state, devices), start, parallel.pmapped_step(step, devices), batches, validate,
-             checkpoints, run, config, jax.random.fold_in(jax.random.key(config.seed), 1),
+            parallel.replicate(state, devices), start, one, _batches(training, devices), validate, checkpoints, run,
+            config, jax.random.fold_in(jax.random.key(config.seed), 1),
             DescriptorHyper(config.optimizer.learning_rate, config.margin), several,
         )  # fmt: skip
     finally:

@@ -125,6 +125,11 @@ def flatten(values: dict[str, Any], prefix: str = "") -> list[tuple[str, float]]
     return pairs
 
 
+def read_log(run: Path) -> list[dict[str, Any]]:
+    """The lines of a run's log; none where it has no log yet."""
+    return [json.loads(line) for _, line in _complete_lines(run / "log.jsonl")]
+
+
 def _complete_lines(path: Path) -> list[tuple[int, bytes]]:
     """Lines that a killed run finished writing, with their numbers from 1."""
     if not path.exists():

@@ -97,6 +97,16 @@ def grouped(batches: Iterator[B], sizes: Iterable[int]) -> Iterator[list[B]]:
         yield list(itertools.islice(batches, size))
 
 
+def steps_of(mapped: Callable[..., Callable], together: int) -> tuple[Callable, tuple[int, Callable] | None]:
+    """A step and what does several in one dispatch (None of one), as `fit` takes them.
+
+    Args:
+        mapped: (together=) -> the step over the devices, of which a dispatch does as many.
+        together: steps of one dispatch.
+    """
+    return mapped(), (together, mapped(together=together)) if together > 1 else None
+
+
 def fit(
     state: TrainState,
     start: Position,

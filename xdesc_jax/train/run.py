@@ -25,7 +25,7 @@ from xdesc_jax.train import hosts, inputs, parallel, preparation
 from xdesc_jax.train.checkpoint import Checkpoints, Position
 from xdesc_jax.train.frozen import freeze_members, keep_frozen, with_added
 from xdesc_jax.train.inputs import Statistics
-from xdesc_jax.train.loop import fit
+from xdesc_jax.train.loop import fit, steps_of
 from xdesc_jax.train.run_directory import check_batch, clear, defaults_of, resumed
 from xdesc_jax.train.step import TrainState, create_state, hyper_of, keys_of
 from xdesc_jax.train.validation import validator
@@ -74,9 +74,7 @@ def train(
     specs = inputs.choose_specs(info, config)
     devices = parallel.choose_devices(require_accelerator)
     parallel.keep_compiled(devices)
-    if steps_per_dispatch < 1:
-        raise ValueError(f"steps_per_dispatch is {steps_per_dispatch}, expected at least 1")
-    check_batch(config.batch_size, devices)
+    check_batch(config.batch_size, devices, steps_per_dispatch)
     # What cannot be carried out must fail here, before anything is written.
     training, validation = preparation.open_splits(data, config, specs)
     inputs.inputs_function(config, specs, dict.fromkeys(specs, 1.0), augment=True)
@@ -112,10 +110,7 @@ def train(
     state = form.replicate(state, devices)
     step = preparation.step_of(networks, config, specs, statistics, training.batches_per_epoch)
     measure = validator(plain)
-    one = form.step(step, devices, donate=True)
-    several = None
-    if steps_per_dispatch > 1:
-        several = (steps_per_dispatch, form.step(step, devices, together=steps_per_dispatch, donate=True))
+    one, several = steps_of(partial(form.step, step, devices, donate=True), steps_per_dispatch)
     batches = preparation.batches_of(training, devices, form)
 
     def validate(state: TrainState) -> dict[str, Any]:

@@ -24,11 +24,14 @@ from xdesc_jax.train.checkpoint import Checkpoints, Position
 from xdesc_jax.train.step import TrainState
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+SETTINGS = "config.json"
 Config = TypeVar("Config")
 
 
-def check_batch(batch_size: int, devices: Sequence[Any]) -> None:
-    """Raises ValueError where the devices of all hosts cannot share a batch."""
+def check_batch(batch_size: int, devices: Sequence[Any], steps_per_dispatch: int = 1) -> None:
+    """Raises ValueError where the devices of all hosts cannot share a batch, or there is no step in a dispatch."""
+    if steps_per_dispatch < 1:
+        raise ValueError(f"steps_per_dispatch is {steps_per_dispatch}, expected at least 1")
     count, of_hosts = len(devices), f" of {jax.process_count()} hosts" if hosts.several() else ""
     if batch_size % count:
         raise ValueError(f"batch_size {batch_size} does not divide over {count} devices{of_hosts}")
@@ -36,21 +39,31 @@ def check_batch(batch_size: int, devices: Sequence[Any]) -> None:
         raise ValueError(f"{hosts.who()} has {jax.local_device_count()} of {count} devices, expected as many on each")
 
 
-def clear(run: Path, overwrite: bool) -> None:
-    """Discards a run where `overwrite`; raises FileExistsError for a folder of something else."""
-    if run.exists() and not (run / "config.json").exists() and any(p.suffix != ".partial" for p in run.iterdir()):
-        raise FileExistsError(f"{run}: is not empty and holds no run; choose another folder")
+def clear(run: Path, overwrite: bool, *, file: str = SETTINGS, kind: str = "run") -> None:
+    """Discards a run where `overwrite`; raises FileExistsError for a folder of something else.
+
+    Args:
+        run: the folder.
+        overwrite: whether to discard it.
+        file: of its settings, by which it is known.
+        kind: what it is called.
+    """
+    if run.exists() and not (run / file).exists() and any(p.suffix != ".partial" for p in run.iterdir()):
+        raise FileExistsError(f"{run}: is not empty and holds no {kind}; choose another folder")
     if overwrite and hosts.is_lead() and run.exists():
         shutil.rmtree(run)
 
 
-def keep_settings(run: Path, settings: dict[str, Any], changes: Callable[[dict[str, Any]], list[str]]) -> str:
-    """Writes `config.json` with the versions of the libraries, or compares it with what is there.
+def keep_settings(
+    run: Path, settings: dict[str, Any], changes: Callable[[dict[str, Any]], list[str]], *, file: str = SETTINGS
+) -> str:
+    """Writes the settings with the versions of the libraries, or compares them with what is there.
 
     Args:
         run: the run directory.
         settings: what is kept; `hash` identifies the run.
         changes: settings found -> what differs from these.
+        file: where they are, in the folder.
 
     Returns:
         The hash.
@@ -58,7 +71,7 @@ def keep_settings(run: Path, settings: dict[str, Any], changes: Callable[[dict[s
     Raises:
         ValueError: the run was started with other settings; says which.
     """
-    path = run / "config.json"
+    path = run / file
     if not path.exists():
         versions = {name: importlib.metadata.version(name) for name in PACKAGES}
         write_json(path, {**settings, "versions": versions})
