@@ -46,6 +46,6 @@ def pytorch_files(tmp_path_factory) -> Path:
     if not torch_format.installed():
         pytest.skip("torch is not installed")
     folder = tmp_path_factory.mktemp("pytorch")
-    script = Path(__file__).with_name("pytorch_reference.py")
+    script = Path(__file__).parent / "support" / "pytorch_reference.py"
     subprocess.run([sys.executable, script, "make", folder], check=True)
     return folder

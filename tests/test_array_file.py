@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.small_translators import encoder_decoder, rows
+from tests.support.small_translators import encoder_decoder, rows
 from xdesc_jax.bundle import load
 from xdesc_jax.infer import Translator
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.support.root import ROOT
 from xdesc_jax import cli
 
 OWN = """
@@ -74,9 +74,7 @@ def test_a_plugin_file_brings_an_own_descriptor(tmp_path):
     Image.fromarray(noise).resize((320, 240), Image.Resampling.BICUBIC).save(tmp_path / "photos" / "noise.png")
     words = ["--plugin", str(tmp_path / "own.py"), "extract", str(tmp_path / "photos"), str(tmp_path / "out")]
     words += ["--descriptors", "mean-rows", "--keypoints", "opencv"]
-    done = subprocess.run(
-        [sys.executable, "-m", "xdesc_jax.cli", *words], cwd=Path(__file__).parents[1], capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-m", "xdesc_jax.cli", *words], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     from xdesc_jax.store import FeatureStore
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 
+from tests.support.root import ROOT
 from xdesc_jax.config import LossConfig, ModelConfig, TrainConfig, differences, from_dict, load_config
 from xdesc_jax.sweep.config import SweepConfig, expand
 from xdesc_jax.train.descriptor_config import DescriptorConfig
 
-CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.py"))
+CONFIGS = sorted((ROOT / "configs").glob("*.py"))
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests import small_translators
+from tests.support import small_translators
 from xdesc_jax import bundle as model_file
 from xdesc_jax import cli, export, models
 from xdesc_jax.config import ModelConfig

@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 
-from tests.feature_files import write_store
+from tests.support.feature_files import write_store
 from xdesc_jax.colmap.database_writer import DatabaseWriter
 from xdesc_jax.colmap.pycolmap_api import pycolmap
 from xdesc_jax.descriptors import get_spec, unit_rows

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from tests.small_translators import by_definition, encoder_decoder, pairs, rows
+from tests.support.small_translators import by_definition, encoder_decoder, pairs, rows
 from xdesc_jax import cli, graph_export, stablehlo_format
 
 MISSING = [name for name in ("onnx", "onnxruntime") if importlib.util.find_spec(name) is None]

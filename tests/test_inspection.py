@@ -7,9 +7,9 @@ import struct
 
 import numpy as np
 import pytest
-from databases import SPECS, edit, make_3, make_4, make_model, state
 
-from tests import small_translators
+from tests.support import small_translators
+from tests.support.databases import SPECS, edit, make_3, make_4, make_model, state
 from xdesc_jax import cli
 from xdesc_jax.colmap.database_writer import DatabaseWriter
 from xdesc_jax.colmap.pycolmap_api import pycolmap

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[1] / "xdesc_jax"
+from tests.support.root import ROOT
+
+PACKAGE = ROOT / "xdesc_jax"
 OWNERS = {
     "tensorflow": ("data/",),
     "tensorflow_datasets": ("data/",),

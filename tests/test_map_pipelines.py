@@ -15,7 +15,7 @@ from pipelines.collaborative import table_rows as mapping_rows  # noqa: E402
 from pipelines.localization import Row, localization  # noqa: E402
 from pipelines.localization import table_rows as localization_rows  # noqa: E402
 from pipelines.map_scene import split, write_split  # noqa: E402
-from tests.feature_files import write_store  # noqa: E402
+from tests.support.feature_files import write_store  # noqa: E402
 from xdesc_jax.colmap.localizer import Localizer  # noqa: E402
 from xdesc_jax.store import FeatureStore  # noqa: E402
 

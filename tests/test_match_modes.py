@@ -7,8 +7,8 @@ import json
 
 import h5py
 import pytest
-from place import make_place, rewrite
 
+from tests.support.place import make_place, rewrite
 from xdesc_jax import cli, match, match_parts
 from xdesc_jax.colmap.pycolmap_api import pycolmap
 from xdesc_jax.files import write_json

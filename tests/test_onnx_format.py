@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from tests.small_translators import ROUTES, SPECS, by_definition, encoder_decoder, pairs, rows
+from tests.support.small_translators import ROUTES, SPECS, by_definition, encoder_decoder, pairs, rows
 from xdesc_jax import onnx_format
 from xdesc_jax.infer import Translator
 from xdesc_jax.translation_graph import graph

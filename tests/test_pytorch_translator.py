@@ -7,11 +7,11 @@ import copy
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.support.root import SUPPORT
 from xdesc_jax import bundle as model_file
 from xdesc_jax import cli, torch_format
 from xdesc_jax.bundle import Bundle
@@ -139,7 +139,7 @@ def test_exported_files_load_strictly_into_torch_modules_and_come_back(imported,
     run, again, back = tmp_path / "run.pth", tmp_path / "again.pth", tmp_path / "back.safetensors"
     assert cli.main(["export", str(tmp_path / "run"), str(run), "--format", "pth"]) == 0
     assert cli.main(["export", str(pytorch_files / "model.safetensors"), str(again), "--format", "pth"]) == 0
-    script = Path(__file__).with_name("pytorch_reference.py")
+    script = SUPPORT / "pytorch_reference.py"
     subprocess.run([sys.executable, script, "run", run, again], check=True)
     assert cli.main(["import", str(run), str(back)]) == 0
     bundle = model_file.load(back)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from tests.small_translators import SPECS, encoder_decoder, pairs, rows
+from tests.support.small_translators import SPECS, encoder_decoder, pairs, rows
 from xdesc_jax import bundle as model_file
 from xdesc_jax.bundle import ParitySample, load
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from place import WIDTH, exact_translator
 
+from tests.support.place import WIDTH, exact_translator
 from xdesc_jax.cli import main
 from xdesc_jax.descriptors import DescriptorSpec, unit_rows
 from xdesc_jax.pair_list import read_pairs

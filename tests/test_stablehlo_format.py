@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax import export
 
-from tests.small_translators import SPECS, by_definition, encoder_decoder, pairs, rows
+from tests.support.small_translators import SPECS, by_definition, encoder_decoder, pairs, rows
 from xdesc_jax import stablehlo_format
 from xdesc_jax.infer import Translator
 from xdesc_jax.translation_graph import graph

@@ -11,8 +11,8 @@ import sys
 
 import numpy as np
 import pytest
-from databases import SPECS, edit, make_3, make_4, make_model, sift_rows, state, tables
 
+from tests.support.databases import SPECS, edit, make_3, make_4, make_model, sift_rows, state, tables
 from xdesc_jax import cli, translate_database
 from xdesc_jax.colmap.database import DatabaseReader
 from xdesc_jax.colmap.database_writer import DatabaseWriter

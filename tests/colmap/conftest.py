@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from place import Place, make_place
 
 from pipelines.corner import save_photos
+from tests.support.place import Place, make_place
 from xdesc_jax.colmap.reconstruct import ReconstructSettings, reconstruct
 
 SETTINGS = ReconstructSettings(max_features=500, threads=1)

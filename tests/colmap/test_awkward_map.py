@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from awkward_map import BLANK, QUERY, SEEN, make_awkward_map
 
+from tests.support.awkward_map import BLANK, QUERY, SEEN, make_awkward_map
 from xdesc_jax import cli
 from xdesc_jax.colmap.pycolmap_api import read_model
 from xdesc_jax.colmap.queries import read_poses

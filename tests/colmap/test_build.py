@@ -6,8 +6,8 @@ import sqlite3
 import h5py
 import numpy as np
 import pytest
-from exact_scene import CAMERA, NAMES, make_scene
 
+from tests.support.exact_scene import CAMERA, NAMES, make_scene
 from xdesc_jax.colmap.build import build_database, copy_database, made_with
 from xdesc_jax.colmap.cameras import choose_intrinsics, database_cameras
 from xdesc_jax.colmap.database import MAX_IMAGES

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from exact_scene import make_scene
 from PIL import Image
 
+from tests.support.exact_scene import make_scene
 from xdesc_jax.colmap.cameras import (
     Intrinsics,
     choose_intrinsics,

@@ -5,8 +5,8 @@ import sqlite3
 
 import numpy as np
 import pytest
-from databases import SPECS, edit, make_3, make_4, state
 
+from tests.support.databases import SPECS, edit, make_3, make_4, state
 from xdesc_jax.colmap.database import DatabaseReader
 from xdesc_jax.colmap.database_writer import DatabaseWriter
 from xdesc_jax.colmap.pycolmap_api import pycolmap

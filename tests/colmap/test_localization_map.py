@@ -4,8 +4,8 @@ import dataclasses
 
 import numpy as np
 import pytest
-from place import WIDTH, rewrite
 
+from tests.support.place import WIDTH, rewrite
 from xdesc_jax.colmap.localization_map import LocalizationMap
 from xdesc_jax.colmap.localizer import Localizer
 from xdesc_jax.colmap.pycolmap_api import pycolmap, read_model

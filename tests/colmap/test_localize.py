@@ -6,8 +6,8 @@ import json
 import h5py
 import numpy as np
 import pytest
-from place import WIDTH, rewrite
 
+from tests.support.place import WIDTH, rewrite
 from xdesc_jax.cli import main
 from xdesc_jax.colmap.queries import read_poses
 from xdesc_jax.descriptors import DescriptorSpec

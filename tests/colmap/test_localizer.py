@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from place import rewrite
 
+from tests.support.place import rewrite
 from xdesc_jax.colmap.localizer import Localizer, PoseSettings
 from xdesc_jax.colmap.model import Camera
 from xdesc_jax.colmap.pycolmap_api import pycolmap

@@ -5,8 +5,8 @@ import json
 
 import numpy as np
 import pytest
-from exact_scene import CAMERA, NAMES, aligned_error, make_scene
 
+from tests.support.exact_scene import CAMERA, NAMES, aligned_error, make_scene
 from xdesc_jax.colmap import mapping
 from xdesc_jax.colmap.build import build_database
 from xdesc_jax.colmap.cameras import choose_intrinsics

@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from exact_scene import CAMERA, NAMES, make_scene
 
+from tests.support.exact_scene import CAMERA, NAMES, make_scene
 from xdesc_jax import cli
 from xdesc_jax.colmap import reconstruct_command
 from xdesc_jax.colmap.pycolmap_api import pycolmap, read_model

@@ -7,8 +7,8 @@ import shutil
 import h5py
 import numpy as np
 import pytest
-from place import WIDTH, rewrite
 
+from tests.support.place import WIDTH, rewrite
 from xdesc_jax.cli import main
 from xdesc_jax.colmap.pycolmap_api import pycolmap, read_model
 from xdesc_jax.colmap.queries import read_queries

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from aligned_stores import write_store
 
+from tests.support.aligned_stores import write_store
 from xdesc_jax.data.records import records
 
 

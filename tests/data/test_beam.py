@@ -14,15 +14,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from aligned_stores import write_store
+
+from tests.support.aligned_stores import write_store
 
 pytest.importorskip("apache_beam", reason="needs the beam extra")
 pytest.importorskip("cv2", reason="needs the features extra")
 pytest.importorskip("jax", reason="needs the features extra")
 pytest.importorskip("tensorflow_datasets", reason="needs the train extra")
 
-from blob_photos import write_blobs
-
+from tests.support.blob_photos import write_blobs
 from xdesc_jax.cli import main
 from xdesc_jax.data import beam as stage
 from xdesc_jax.data import beam_steps, builder

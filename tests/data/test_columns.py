@@ -7,8 +7,8 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from aligned_stores import write_store
 
+from tests.support.aligned_stores import write_store
 from xdesc_jax.data import columns, open_source
 from xdesc_jax.data.records import records
 

@@ -4,8 +4,8 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from pair_records import pair_records
 
+from tests.support.pair_records import pair_records
 from xdesc_jax.data.mixture import Mixture, Part, interleaved, parse_parts, shares, validation_rows
 from xdesc_jax.data.schema import PAIR, PATCH, POINT, RecordInfo
 

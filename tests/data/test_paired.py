@@ -5,8 +5,8 @@ from __future__ import annotations
 import h5py
 import numpy as np
 import pytest
-from aligned_stores import COUNTS, write_store
 
+from tests.support.aligned_stores import COUNTS, write_store
 from xdesc_jax.data.paired import PairedStores
 from xdesc_jax.data.rows import keypoint_rows
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec

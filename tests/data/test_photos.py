@@ -16,8 +16,7 @@ from xdesc_jax.data.records import records
 cv2 = pytest.importorskip("cv2", reason="needs the features extra")
 pytest.importorskip("jax", reason="needs the features extra")
 
-from blob_photos import write_blobs  # noqa: E402
-
+from tests.support.blob_photos import write_blobs  # noqa: E402
 from xdesc_jax.features.extract import ExtractSettings, extract_photo  # noqa: E402
 
 SETTINGS = {"keypoints": "opencv", "max_keypoints": 40}

@@ -8,8 +8,8 @@ import sys
 
 import numpy as np
 import pytest
-from aligned_stores import write_store
 
+from tests.support.aligned_stores import write_store
 from xdesc_jax.data import builder, open_source, pipeline
 from xdesc_jax.data.host_tensorflow import tf, tfds
 from xdesc_jax.data.records import records

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from aligned_stores import write_store
 
+from tests.support.aligned_stores import write_store
 from xdesc_jax.cli import main
 from xdesc_jax.data import open_source
 from xdesc_jax.data.paired import PairedStores

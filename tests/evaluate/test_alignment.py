@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from tests.evaluate.pose_models import write_model
 from tests.evaluate.test_poses import at, turned
+from tests.support.pose_models import write_model
 from xdesc_jax.colmap.model import Pose
 from xdesc_jax.colmap.pycolmap_api import pycolmap, read_model
 from xdesc_jax.evaluate.alignment import NotAlignable, Similarity, align, check

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from textures import NAMES, texture
+
+from tests.support.textures import NAMES, texture
 
 
 @pytest.fixture

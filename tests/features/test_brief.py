@@ -2,8 +2,8 @@ import hashlib
 
 import jax
 import numpy as np
-from descriptor_reference import fixture_patches, golden, needs_shared
 
+from tests.support.descriptor_reference import fixture_patches, golden, needs_shared
 from xdesc_jax.descriptors import pack_bits
 from xdesc_jax.features import brief
 

@@ -5,9 +5,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_l2net import random_arrays as l2net_arrays
-from test_tfeat import random_arrays as tfeat_arrays
 
+from tests.features.test_l2net import random_arrays as l2net_arrays
+from tests.features.test_tfeat import random_arrays as tfeat_arrays
 from xdesc_jax import descriptors, pretrained
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, pack_bits, register
 from xdesc_jax.features import brief, describe, sift

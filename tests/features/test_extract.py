@@ -7,8 +7,8 @@ import h5py
 import numpy as np
 import pytest
 from PIL import Image
-from textures import NAMES, SETTINGS, assert_same, read, texture
 
+from tests.support.textures import NAMES, SETTINGS, assert_same, read, texture
 from xdesc_jax import cli, descriptors
 from xdesc_jax.descriptors import DescriptorSpec, get_spec, register
 from xdesc_jax.features import workers

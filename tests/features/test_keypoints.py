@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from textures import blob, texture
 
+from tests.support.textures import blob, texture
 from xdesc_jax.features.keypoints import (
     Keypoints,
     detect_colmap,

@@ -3,8 +3,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import safetensors.numpy
-from descriptor_reference import FIXTURES, convolve, fixture, fixture_patches, golden, needs_shared
 
+from tests.support.descriptor_reference import FIXTURES, convolve, fixture, fixture_patches, golden, needs_shared
 from xdesc_jax.features import l2net
 
 NAMES = {"hardnet": l2net.HARDNET_NAMES, "sosnet": l2net.SOSNET_NAMES}

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors
-from descriptor_reference import TFEAT, needs_shared
-from test_l2net import random_arrays as l2net_arrays
-from test_tfeat import random_arrays as tfeat_arrays
 
+from tests.features.test_l2net import random_arrays as l2net_arrays
+from tests.features.test_tfeat import random_arrays as tfeat_arrays
+from tests.support.descriptor_reference import TFEAT, needs_shared
 from xdesc_jax import cli
 from xdesc_jax.features import official
 from xdesc_jax.features.describe import weight_file

@@ -3,8 +3,8 @@
 import cv2
 import numpy as np
 import pytest
-from textures import texture
 
+from tests.support.textures import texture
 from xdesc_jax.descriptors import canonical, get_spec
 from xdesc_jax.features.keypoints import Keypoints, detect_opencv
 from xdesc_jax.features.opencv import describe_sift, octave_and_layer

@@ -4,8 +4,8 @@ import cv2
 import numpy as np
 import pytest
 from PIL import Image
-from textures import texture
 
+from tests.support.textures import texture
 from xdesc_jax.descriptors import from_stored, get_entry, get_spec, resolve, stored
 from xdesc_jax.features.keypoints import Keypoints, detect_opencv, empty
 from xdesc_jax.features.opencv_descriptors import PATTERNS, describe_orb, orb_level

@@ -3,8 +3,8 @@
 import cv2
 import numpy as np
 import pytest
-from textures import texture
 
+from tests.support.textures import texture
 from xdesc_jax.features.keypoints import Keypoints
 from xdesc_jax.features.patches import extract_patches
 

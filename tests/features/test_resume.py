@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from textures import NAMES, SETTINGS, assert_same, read, texture
 
+from tests.support.root import ROOT
+from tests.support.textures import NAMES, SETTINGS, assert_same, read, texture
 from xdesc_jax import descriptors
 from xdesc_jax.descriptors import DescriptorSpec, register
-from xdesc_jax.features import extract as stage
 from xdesc_jax.features import workers
 from xdesc_jax.features.extract import ExtractSettings, extract, extract_parts
 from xdesc_jax.features.images import read_gray
@@ -179,7 +179,7 @@ PROBED = {"descriptors": ("probe", "opencv-sift"), "keypoints": "opencv"}
 SCRIPT = """
 import sys
 from pathlib import Path
-import test_resume
+from tests.features import test_resume
 from xdesc_jax.descriptors import DescriptorSpec, register
 if __name__ == "__main__":
     register(DescriptorSpec("probe", 2, normalized=False), test_resume._kills_parent, source="photo")
@@ -190,8 +190,7 @@ if __name__ == "__main__":
 def test_killed_run_leaves_no_process_and_ends_in_the_same_files(photos, tmp_path, monkeypatch):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    paths = os.pathsep.join([str(Path(__file__).parent), str(Path(stage.__file__).parents[2])])
-    environment = {**os.environ, "PYTHONPATH": paths, "KILLS_AT": str(photos / sorted(NAMES)[2])}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "KILLS_AT": str(photos / sorted(NAMES)[2])}
     command = [sys.executable, str(script), str(photos), str(tmp_path / "killed")]
     # Workers hold the pipe too, so this returns only when all of them have ended.
     killed = subprocess.run(command, env=environment, capture_output=True, timeout=120)

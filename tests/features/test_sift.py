@@ -3,8 +3,8 @@ import math
 import jax
 import numpy as np
 import pytest
-from descriptor_reference import fixture, fixture_patches, golden, needs_shared
 
+from tests.support.descriptor_reference import fixture, fixture_patches, golden, needs_shared
 from xdesc_jax.features import sift
 
 describe = jax.jit(sift.describe)

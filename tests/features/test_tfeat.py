@@ -1,8 +1,8 @@
 import jax
 import numpy as np
 import pytest
-from descriptor_reference import TFEAT, convolve, fixture, fixture_patches, golden, needs_shared
 
+from tests.support.descriptor_reference import TFEAT, convolve, fixture, fixture_patches, golden, needs_shared
 from xdesc_jax.features import tfeat
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import toy_records as toy
+
+from tests.support import toy_records as toy
 
 
 @pytest.fixture(scope="session")

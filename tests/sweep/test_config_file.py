@@ -5,15 +5,15 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from sweep_records import configured
 
+from tests.support.root import ROOT
+from tests.support.sweep_records import configured
 from xdesc_jax.config import TrainConfig, load_config
 from xdesc_jax.sweep.config_file import config_source
 
-SHIPPED = [p for p in sorted((Path(__file__).parents[2] / "configs").glob("*.py")) if "-> TrainConfig" in p.read_text()]
+SHIPPED = [p for p in sorted((ROOT / "configs").glob("*.py")) if "-> TrainConfig" in p.read_text()]
 ODD = [
     {},
     {"seed": 3},
@@ -86,7 +86,7 @@ def test_files_are_as_ruff_wants_them(tmp_path):
     pytest.importorskip("ruff")
     for i, config in enumerate(CONFIGS):
         (tmp_path / f"config_{i}.py").write_text(config_source(config, DOCSTRINGS[i % len(DOCSTRINGS)]))
-    settings = ["--config", str(Path(__file__).parents[2] / "pyproject.toml"), str(tmp_path)]
+    settings = ["--config", str(ROOT / "pyproject.toml"), str(tmp_path)]
     for command in (["check", "--ignore", "E501"], ["format", "--check", "--diff"]):
         done = subprocess.run([sys.executable, "-m", "ruff", *command, *settings], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-PIPELINES = Path(__file__).parents[2] / "pipelines"
+from tests.support.root import ROOT
+
+PIPELINES = ROOT / "pipelines"
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sweep_records import diverged, record
 
+from tests.support.sweep_records import diverged, record
 from xdesc_jax.sweep.ranking import counts, explained, ranked
 
 

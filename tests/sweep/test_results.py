@@ -6,8 +6,8 @@ import json
 
 import pyarrow.parquet
 import pytest
-from sweep_records import diverged, record, sweep
 
+from tests.support.sweep_records import diverged, record, sweep
 from xdesc_jax.sweep.results import append_result, column_kind, field_value, mean_figures, read_results, write_merged
 
 ONE, TWO, THREE = (record({"seed": seed}, 0.5 + seed / 8) for seed in (0, 1, 2))

@@ -14,8 +14,9 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-import toy_records as toy
 
+from tests.support import toy_records as toy
+from tests.support.root import ROOT
 from xdesc_jax.export import export
 from xdesc_jax.infer import Translator
 from xdesc_jax.sweep import run as sweep_run
@@ -25,7 +26,6 @@ from xdesc_jax.sweep.run import sweep
 from xdesc_jax.train.checkpoint import load_model
 from xdesc_jax.train.run import train
 
-ROOT = Path(__file__).parents[2]
 BASE = dataclasses.replace(toy.toy_config(), epochs=2)
 MEMBERS = (
     {},

@@ -7,8 +7,8 @@ import json
 import numpy as np
 import plotly.graph_objects
 import pytest
-from sweep_records import diverged, record
 
+from tests.support.sweep_records import diverged, record
 from xdesc_jax.sweep.drawing import ablation, importance, learning_curves, parallel_coordinates, shares, shown_range
 from xdesc_jax.sweep.fields import axis
 

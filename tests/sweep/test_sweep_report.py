@@ -7,8 +7,8 @@ import re
 
 import pyarrow.parquet
 import pytest
-from sweep_records import configured, diverged, record, sweep
 
+from tests.support.sweep_records import configured, diverged, record, sweep
 from xdesc_jax import cli
 from xdesc_jax.config import load_config
 from xdesc_jax.sweep import drawing

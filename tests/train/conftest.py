@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import toy_records as toy
-from pair_records import pair_records
 
+from tests.support import toy_records as toy
+from tests.support.pair_records import pair_records
 from xdesc_jax.config import OptimizerConfig, TrainConfig
 from xdesc_jax.data.mixture import Part
 from xdesc_jax.train.descriptor_config import DescriptorConfig

@@ -5,15 +5,13 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
-from pathlib import Path
 
 import jax
 import numpy as np
 
+from tests.support.root import ROOT
 from xdesc_jax.train.checkpoint import load_model
 from xdesc_jax.train.run import train
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_a_full_disk_names_the_folder_and_spares_the_checkpoint_before(toy_records, toy_config, tmp_path):

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 import pytest
 
+from tests.support.root import ROOT
 from xdesc_jax import cli
 from xdesc_jax.config import OptimizerConfig, load_config
 from xdesc_jax.data.mixture import Part
@@ -22,8 +23,6 @@ from xdesc_jax.features.weights import write_arrays
 from xdesc_jax.train.descriptor_config import AugmentationConfig, DescriptorConfig, from_dict
 from xdesc_jax.train.descriptor_export import load_descriptor
 from xdesc_jax.train.descriptor_run import train_descriptor
-
-ROOT = Path(__file__).parents[2]
 
 
 def weights(run: Path) -> list[np.ndarray]:

@@ -14,13 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.root import SUPPORT
 from xdesc_jax.config import OptimizerConfig
 from xdesc_jax.data.schema import RecordInfo
 from xdesc_jax.train import hosts, preparation
 from xdesc_jax.train.checkpoint import load_model
 from xdesc_jax.train.run import train
 
-SCRIPT = Path(__file__).with_name("one_host.py")
+SCRIPT = SUPPORT / "one_host.py"
 
 
 @pytest.fixture(scope="module")

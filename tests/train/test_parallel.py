@@ -8,23 +8,21 @@ import os
 import subprocess
 import sys
 from functools import partial
-from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
+from tests.support.root import ROOT
 from xdesc_jax.train import parallel
 from xdesc_jax.train.run import train
-
-ROOT = Path(__file__).parents[2]
 
 # Runs in a process of its own, which has eight devices. Three steps on 40 rows, of which 0, 0 and 13 are padding: of
 # eight devices two have no row of the last batch and one has two of five.
 EIGHT_DEVICES = """
 import json
 import jax, numpy as np
-from train import test_step as cases
+from tests.train import test_step as cases
 from xdesc_jax.train import parallel
 
 def run(variant, form, count, together):
@@ -50,7 +48,7 @@ ONE = [("quadratic", "pmap", 1, 1), ("linear", "pmap", 1, 1)]
 @pytest.fixture(scope="module")
 def eight_devices() -> dict[str, dict[str, list[float]]]:
     flags = os.environ["XLA_FLAGS"].replace("device_count=4", "device_count=8")
-    paths = os.pathsep.join([str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
+    paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, "-c", f"CASES = {ONE + CASES}\n{EIGHT_DEVICES}"],
         env=os.environ | {"XLA_FLAGS": flags, "PYTHONPATH": paths}, capture_output=True, text=True, check=False,

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.support.root import ROOT
 from xdesc_jax import console, models
 from xdesc_jax.config import LossConfig, ModelConfig, OptimizerConfig
 from xdesc_jax.descriptors import DescriptorSpec, from_stored
@@ -27,8 +28,6 @@ from xdesc_jax.train.loop import dispatch_sizes
 from xdesc_jax.train.run import train
 from xdesc_jax.train.step import create_state
 from xdesc_jax.train.warmstart import start_from_bundle
-
-ROOT = Path(__file__).parents[2]
 
 
 def weights(run: Path, which: str = "latest") -> list[np.ndarray]:

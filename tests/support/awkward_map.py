@@ -6,8 +6,8 @@ import dataclasses
 from pathlib import Path
 
 import numpy as np
-from exact_scene import CAMERA, SIZE, Scene, make_scene
 
+from tests.support.exact_scene import CAMERA, SIZE, Scene, make_scene
 from xdesc_jax.descriptors import DescriptorSpec, unit_rows
 from xdesc_jax.store import ImageFeatures, StoreWriter
 

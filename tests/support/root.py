@@ -1,0 +1,6 @@
+"""Where the checkout is."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SUPPORT = ROOT / "tests" / "support"
