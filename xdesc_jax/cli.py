@@ -28,7 +28,9 @@ STAGES: dict[tuple[str, ...], tuple[str, str, str]] = {
     ("sweep", "report"): ("xdesc_jax.sweep.report:report", "sweep", "results of a sweep -> page, best configurations"),
     ("export",): ("xdesc_jax.export:export", "train", "run or model file -> model file, ONNX, StableHLO, PyTorch"),
     ("export-descriptor",): (
-        "xdesc_jax.train.descriptor_export:export_descriptor", "train", "run directory -> descriptor weights",
+        "xdesc_jax.train.descriptor_export:export_descriptor",
+        "train",
+        "run directory -> descriptor weights",
     ),
     ("import",): ("xdesc_jax.pytorch_translator:import_model", "torch", "the authors' PyTorch file -> one model file"),
     ("translate",): ("xdesc_jax.translate:translate", "", "descriptors -> another type, or the joint space"),
@@ -38,23 +40,33 @@ STAGES: dict[tuple[str, ...], tuple[str, str, str]] = {
     ("reconstruct",): ("xdesc_jax.colmap.reconstruct_command:reconstruct", "colmap", "features and matches -> models"),
     ("localize",): ("xdesc_jax.colmap.localize:localize", "colmap", "query features and a map -> poses"),
     ("map", "update"): (
-        "xdesc_jax.colmap.update_command:update", "colmap,report", "new photos replace translated rows of a map",
+        "xdesc_jax.colmap.update_command:update",
+        "colmap,report",
+        "new photos replace translated rows of a map",
     ),
     ("weights", "install"): (
-        "xdesc_jax.features.official:install", "features,torch", "published weights of hardnet, sosnet or tfeat",
+        "xdesc_jax.features.official:install",
+        "features,torch",
+        "published weights of hardnet, sosnet or tfeat",
     ),
     ("models",): ("xdesc_jax.pretrained.listing:models", "", "what ships with the package, and how good it is"),
     ("calibrate",): (
-        "xdesc_jax.evaluate.calibrate:calibrate", "features,colmap,report", "ratio thresholds for a model's rows",
+        "xdesc_jax.evaluate.calibrate:calibrate",
+        "features,colmap,report",
+        "ratio thresholds for a model's rows",
     ),
     ("evaluate", "homography"): (
-        "xdesc_jax.evaluate.command:homography", "features,colmap,report", "matching on scenes with known homographies",
+        "xdesc_jax.evaluate.command:homography",
+        "features,colmap,report",
+        "matching on scenes with known homographies",
     ),
     ("evaluate", "localization"): (
-        "xdesc_jax.evaluate.localization:localization", "colmap,report", "localised queries against true poses",
+        "xdesc_jax.evaluate.localization:localization",
+        "colmap,report",
+        "localised queries against true poses",
     ),
     ("evaluate", "sfm"): ("xdesc_jax.evaluate.sfm:sfm", "colmap,report", "a reconstruction against a reference"),
-}  # fmt: skip
+}
 
 
 def usage() -> str:
