@@ -38,7 +38,7 @@ from xdesc_jax.evaluate.map_report import Spread, Table, both, two_sides, write_
 from xdesc_jax.evaluate.page import Picture
 from xdesc_jax.evaluate.poses import MAPPING, UNITS, Scale, label
 from xdesc_jax.evaluate.sfm import measure
-from xdesc_jax.files import config_hash, content_hash, read_json, write_json
+from xdesc_jax.files.whole import config_hash, content_hash, read_json, write_json
 from xdesc_jax.match import match
 
 Method = Literal["standard", "own quarter", "embed", "progressive"]

@@ -13,7 +13,7 @@ import numpy as np
 
 from xdesc_jax.colmap.pycolmap_api import pycolmap
 from xdesc_jax.features.keypoints import COLMAP_CENTER
-from xdesc_jax.files import atomic
+from xdesc_jax.files.whole import atomic
 
 WIDTH, HEIGHT, FOCAL = 320, 240, 300.0
 WALL_PX, PX_PER_UNIT = 480, 96.0

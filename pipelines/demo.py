@@ -41,7 +41,7 @@ from xdesc_jax.evaluate.scenes import PhotoPair, Scene, by_disparity, find_scene
 from xdesc_jax.export import export
 from xdesc_jax.features.extract import extract
 from xdesc_jax.features.images import read_gray
-from xdesc_jax.files import already_done, atomic, config_hash, read_json, write_json
+from xdesc_jax.files.whole import already_done, atomic, config_hash, read_json, write_json
 from xdesc_jax.infer import Translator
 from xdesc_jax.train.run import train
 

@@ -30,7 +30,7 @@ from xdesc_jax.evaluate.calibrate import calibrate
 from xdesc_jax.evaluate.command import homography
 from xdesc_jax.evaluate.homography import Result
 from xdesc_jax.export import export
-from xdesc_jax.files import read_json, write_json
+from xdesc_jax.files.whole import read_json, write_json
 from xdesc_jax.infer import Translator
 from xdesc_jax.train.run import train
 

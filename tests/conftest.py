@@ -41,9 +41,9 @@ def shared() -> Path:
 @pytest.fixture(scope="session")
 def pytorch_files(tmp_path_factory) -> Path:
     """Files that torch wrote, and what its modules compute: see pytorch_reference.py."""
-    from xdesc_jax import torch_format
+    from xdesc_jax.files import pytorch
 
-    if not torch_format.installed():
+    if not pytorch.installed():
         pytest.skip("torch is not installed")
     folder = tmp_path_factory.mktemp("pytorch")
     script = Path(__file__).parent / "support" / "pytorch_reference.py"

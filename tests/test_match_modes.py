@@ -11,7 +11,7 @@ import pytest
 from tests.support.place import make_place, rewrite
 from xdesc_jax import cli, match, match_parts
 from xdesc_jax.colmap.pycolmap_api import pycolmap
-from xdesc_jax.files import write_json
+from xdesc_jax.files.whole import write_json
 from xdesc_jax.match_file import MatchFile
 
 

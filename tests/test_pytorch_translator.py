@@ -13,9 +13,10 @@ import pytest
 
 from tests.support.root import SUPPORT
 from xdesc_jax import bundle as model_file
-from xdesc_jax import cli, torch_format
+from xdesc_jax import cli
 from xdesc_jax.bundle import Bundle
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, get_spec
+from xdesc_jax.files import pytorch
 from xdesc_jax.infer import Translator
 from xdesc_jax.pytorch_translator import to_bundle, to_checkpoint
 from xdesc_jax.train import checkpoint
@@ -147,7 +148,7 @@ def test_exported_files_load_strictly_into_torch_modules_and_come_back(imported,
         theirs = {"sift-kornia" if name == "sift-kornia05" else name: name for name in SPECS}
         assert_same_as_torch(bundle, theirs, found)
         # The norms themselves, not a folded form of them.
-        state = dict(torch_format.read(run)["encoders"])["mine"]
+        state = dict(pytorch.read(run)["encoders"])["mine"]
         for theirs, ours in (("running_mean", "mean"), ("running_var", "var"), ("weight", "scale"), ("bias", "offset")):
             np.testing.assert_array_equal(state[f"network.1.{theirs}"], model.networks["encoder/mine"][0][ours])
     with np.load(tmp_path / "again.npz") as found:
@@ -159,7 +160,7 @@ def test_export_skips_finished_work_and_keeps_another_file(tmp_path, monkeypatch
     """With a writer of bytes for torch's."""
     model = trained()
     monkeypatch.setattr(checkpoint, "load_model", lambda run, which="best": model)
-    monkeypatch.setattr(torch_format, "write", lambda path, content: path.write_bytes(b"as torch wrote it"))
+    monkeypatch.setattr(pytorch, "write", lambda path, content: path.write_bytes(b"as torch wrote it"))
     words = ["export", str(tmp_path / "run"), str(tmp_path / "m.pth"), "--format", "pth"]
     assert cli.main(words) == 0 and cli.main(words) == 0
     assert "m.pth is up to date" in capsys.readouterr().out
@@ -269,7 +270,7 @@ ENTRY = {"descriptor_dim": 512, "hidden_dims": [7, 6], "l2_norm": False, "last_a
     ],
 )
 def test_a_configuration_that_does_not_fit_is_refused(published, tmp_path, monkeypatch, capsys, config, message):
-    monkeypatch.setattr(torch_format, "read", lambda path: published)
+    monkeypatch.setattr(pytorch, "read", lambda path: published)
     (tmp_path / "model.pth").touch()
     (tmp_path / "config.json").write_text(json.dumps(config))
     words = ["import", str(tmp_path / "model.pth"), str(tmp_path / "m.safetensors")]

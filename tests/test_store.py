@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, get_spec
-from xdesc_jax.files import write_json
+from xdesc_jax.files.whole import write_json
 from xdesc_jax.store import FeatureStore, ImageFeatures, StoreWriter, found_hash
 
 BITS = binary_spec("bits13", 13)

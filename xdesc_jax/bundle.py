@@ -29,10 +29,11 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from xdesc_jax import array_file, tensor_file
 from xdesc_jax import ratios as ratio_keys
 from xdesc_jax.descriptors import DescriptorSpec, embedding_spec
 from xdesc_jax.deviation import RowStatistics
+from xdesc_jax.files import arrays
+from xdesc_jax.files import tensors as tensor_file
 from xdesc_jax.int8 import from_int8, to_int8
 
 FORMAT = "xdesc-translator"
@@ -251,7 +252,7 @@ def save_ratios(path: Path | str, out: Path | str, ratios: Mapping[str, float]) 
 def _read(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
     """Header entries and tensors of either kind of file, once the header says that this package reads them."""
     if path.suffix == ".npz":
-        header, tensors = array_file.read(path)
+        header, tensors = arrays.read(path)
         _check_format(header)
         return header, tensors
     with safe_open(path, framework="numpy") as file:
@@ -261,7 +262,7 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
 
 
 def _write(path: Path | str, tensors: Mapping[str, np.ndarray], header: Mapping[str, str]) -> Path:
-    kind = array_file if Path(path).suffix == ".npz" else tensor_file
+    kind = arrays if Path(path).suffix == ".npz" else tensor_file
     return kind.write(path, tensors, header)
 
 

@@ -10,7 +10,7 @@ import importlib.util
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from xdesc_jax.files import config_hash
+from xdesc_jax.files.whole import config_hash
 
 C = TypeVar("C")
 

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from xdesc_jax import __version__, console, graph_export, pretrained, pytorch_translator, torch_format
+from xdesc_jax import __version__, console, graph_export, pretrained, pytorch_translator
 from xdesc_jax import ratios as ratio_keys
 from xdesc_jax.bundle import Bundle, Layers, ParitySample, inherit_space, load
 from xdesc_jax.descriptors import DescriptorSpec, from_stored
-from xdesc_jax.files import already_done, config_hash, content_hash, read_json, staged, write_json
+from xdesc_jax.files import pytorch
+from xdesc_jax.files.whole import already_done, config_hash, content_hash, read_json, staged, write_json
 from xdesc_jax.folding import fold
 from xdesc_jax.infer import PARITY_TOLERANCE, Translator
 from xdesc_jax.quantization import equal, quantized
@@ -150,7 +151,7 @@ def _export_pth(
     if bundle.sample.inputs:
         back = pytorch_translator.to_bundle(content, None, str(out))
         deviation = Translator(dataclasses.replace(back, sample=bundle.sample), str(out)).self_check()
-    torch_format.write(out, content)
+    pytorch.write(out, content)
     write_json(out.with_name(out.name + ".config.json"), config)
     figures = _figures(bundle, deviation, out)
     record = {"config_hash": expected, "content": content_hash(out), "provenance": bundle.provenance}

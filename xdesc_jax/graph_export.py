@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from xdesc_jax import console, onnx_format, stablehlo_format
-from xdesc_jax.files import already_done, atomic, config_hash, content_hash, read_json, staged, write_json
+from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, read_json, staged, write_json
 from xdesc_jax.infer import PARITY_TOLERANCE, Translator
 from xdesc_jax.translation_graph import Graph, description, deviation, every, graph
 

@@ -17,7 +17,7 @@ import numpy as np
 from xdesc_jax import bundle, console, pretrained
 from xdesc_jax.colmap import contents
 from xdesc_jax.descriptors import DescriptorSpec
-from xdesc_jax.files import write_json
+from xdesc_jax.files.whole import write_json
 from xdesc_jax.infer import Translator
 from xdesc_jax.match_file import MatchFile
 from xdesc_jax.ratios import RATIOS, TRANSLATED_FROM

@@ -23,7 +23,7 @@ from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.database import DatabaseReader, is_database
 from xdesc_jax.colmap.database_writer import DatabaseWriter
 from xdesc_jax.feature_set import FeatureSet, Held
-from xdesc_jax.files import already_done, config_hash, content_hash, write_json
+from xdesc_jax.files.whole import already_done, config_hash, content_hash, write_json
 from xdesc_jax.infer import Translator
 from xdesc_jax.match_file import MatchWriter, check_names
 from xdesc_jax.match_parts import MatchParts, PairMatches

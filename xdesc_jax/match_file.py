@@ -15,7 +15,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from xdesc_jax.files import atomic
+from xdesc_jax.files.whole import atomic
 
 VERSION = 1
 

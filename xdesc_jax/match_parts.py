@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from xdesc_jax.files import atomic, read_json, write_json
+from xdesc_jax.files.whole import atomic, read_json, write_json
 
 
 @dataclasses.dataclass(frozen=True)

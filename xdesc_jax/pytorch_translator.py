@@ -16,12 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from xdesc_jax import __version__, console, torch_format
+from xdesc_jax import __version__, console
 from xdesc_jax import bundle as model_file
 from xdesc_jax.bundle import Bundle, Layers
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.weights import select
-from xdesc_jax.files import already_done, config_hash, content_hash, read_json, write_json
+from xdesc_jax.files import pytorch
+from xdesc_jax.files.whole import already_done, config_hash, content_hash, read_json, write_json
 from xdesc_jax.folding import BN_EPSILON, fold
 from xdesc_jax.pytorch_config import check, their_name, to_config, to_spec
 
@@ -63,7 +64,7 @@ def import_model(checkpoint: Path, out: Path, *, config: Path | None = None, ove
         return out
     where = str(checkpoint) if config is None else f"{checkpoint} with {config}"
     source = {"checkpoint": checkpoint.name, "content": content_hash(checkpoint), "import_hash": expected}
-    bundle = to_bundle(torch_format.read(checkpoint), settings, where, source)
+    bundle = to_bundle(pytorch.read(checkpoint), settings, where, source)
     bundle.save(out)
     figures = {"space_id": bundle.space_id, "config_hash": expected, "provenance": bundle.provenance}
     write_json(out.with_name(out.name + ".json"), figures)

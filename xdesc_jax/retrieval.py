@@ -19,7 +19,7 @@ import numpy as np
 from xdesc_jax import console, pretrained
 from xdesc_jax.descriptors import DescriptorSpec, unit_rows
 from xdesc_jax.feature_set import FeatureSet
-from xdesc_jax.files import already_done, atomic, config_hash, content_hash, read_json, write_json
+from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, read_json, write_json
 from xdesc_jax.infer import EMBEDDING, Translator
 from xdesc_jax.routes import Rows
 

@@ -19,7 +19,7 @@ import h5py
 import numpy as np
 
 from xdesc_jax.descriptors import UNIT_TOLERANCE, DescriptorSpec, get_spec
-from xdesc_jax.files import atomic
+from xdesc_jax.files.whole import atomic
 
 VERSION = 1
 ORIGIN = "center"

@@ -15,7 +15,7 @@ from xdesc_jax.features import workers
 from xdesc_jax.features.extract import ExtractSettings, configuration_keys, extract
 from xdesc_jax.features.images import UnreadablePhoto
 from xdesc_jax.features.keypoints import Keypoints, to_colmap
-from xdesc_jax.files import read_json
+from xdesc_jax.files.whole import read_json
 from xdesc_jax.store import ImageFeatures, StoreWriter
 
 

@@ -5,8 +5,8 @@ import pytest
 import safetensors
 import safetensors.numpy
 
-from xdesc_jax import torch_format
 from xdesc_jax.features.weights import read_arrays, select, write_arrays
+from xdesc_jax.files import pytorch
 
 ARRAYS = {"a.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "a.bias": np.ones(2, np.float16)}
 SHAPES = {"a.weight": (2, 3), "a.bias": (2,)}
@@ -23,7 +23,7 @@ def write(path, arrays):
 @pytest.fixture(autouse=True)
 def pytorch_files_in_this_process(monkeypatch):
     """Since torch is here anyway; the process of its own is tested with `torch_format`."""
-    monkeypatch.setattr(torch_format, "read", torch_format.load)
+    monkeypatch.setattr(pytorch, "read", pytorch.load)
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".safetensors"])

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from xdesc_jax import bundle, cli, pretrained, torch_format
+from xdesc_jax import bundle, cli, pretrained
 from xdesc_jax.descriptors import unit_rows
 from xdesc_jax.evaluate.command import homography
 from xdesc_jax.export import export
+from xdesc_jax.files import pytorch
 from xdesc_jax.infer import Translator
 
 ROWS = unit_rows(np.random.default_rng(0).normal(size=(7, 5)))
@@ -111,7 +112,7 @@ def test_a_shipped_model_is_calibrated_into_another_file_alone(shipped, tmp_path
 
 def test_a_shipped_model_is_exported_to_pytorch_by_name(shipped, tmp_path, monkeypatch):
     written = {}
-    monkeypatch.setattr(torch_format, "write", lambda path, content: path.write_bytes(b"x") and written.update(content))
+    monkeypatch.setattr(pytorch, "write", lambda path, content: path.write_bytes(b"x") and written.update(content))
     export(Path("colmap"), tmp_path / "model.pth", format="pth")
     assert [name for name, _ in written["encoders"]] == ["ones", "twos"]
 

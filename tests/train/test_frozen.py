@@ -16,7 +16,7 @@ from xdesc_jax.bundle import Bundle, ParitySample, load
 from xdesc_jax.config import LossConfig, ModelConfig, TrainConfig
 from xdesc_jax.descriptors import DescriptorSpec, from_stored, unit_rows
 from xdesc_jax.export import to_bundle
-from xdesc_jax.files import read_json
+from xdesc_jax.files.whole import read_json
 from xdesc_jax.infer import Translator
 from xdesc_jax.train import run as stage
 from xdesc_jax.train.checkpoint import load_model

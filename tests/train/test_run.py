@@ -21,7 +21,7 @@ from xdesc_jax import console, models
 from xdesc_jax.config import LossConfig, ModelConfig, OptimizerConfig
 from xdesc_jax.descriptors import DescriptorSpec, from_stored
 from xdesc_jax.export import export, to_bundle
-from xdesc_jax.files import content_hash
+from xdesc_jax.files.whole import content_hash
 from xdesc_jax.infer import Translator
 from xdesc_jax.train.checkpoint import Checkpoints, load_model
 from xdesc_jax.train.loop import dispatch_sizes

@@ -24,7 +24,7 @@ from xdesc_jax.colmap.database import MAX_IMAGES, DatabaseReader
 from xdesc_jax.colmap.pycolmap_database import NewDatabase, complete_frames, image_cameras, set_cameras
 from xdesc_jax.feature_set import FeatureSet
 from xdesc_jax.features.keypoints import Keypoints, to_colmap
-from xdesc_jax.files import atomic
+from xdesc_jax.files.whole import atomic
 from xdesc_jax.match_file import MatchFile, check_names
 
 COUNTS = "counts"  # attribute of our tables: what `build_database` and `copy_database` return

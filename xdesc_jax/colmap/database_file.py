@@ -22,7 +22,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from xdesc_jax.files import config_hash, content_hash
+from xdesc_jax.files.whole import config_hash, content_hash
 
 _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 _MODE_BYTE, _ROLLBACK_MODE = 18, 1  # of the header; 2 is WAL

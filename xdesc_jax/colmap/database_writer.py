@@ -22,7 +22,7 @@ from xdesc_jax.colmap import own_tables
 from xdesc_jax.colmap.database import MAX_IMAGES, OTHER_TYPE, SIFT_TYPE, DatabaseReader, own_record
 from xdesc_jax.colmap.database_file import log_of
 from xdesc_jax.descriptors import DescriptorSpec
-from xdesc_jax.files import atomic
+from xdesc_jax.files.whole import atomic
 
 PARTIAL_OF = "partial_of"  # attribute of a partial file: `resume` and the boot that it was written in
 _CACHE_KB = 32768

@@ -22,7 +22,7 @@ from xdesc_jax.colmap.queries import guessed_camera, read_queries, write_poses
 from xdesc_jax.colmap.query_features import QueryFeatures
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.feature_set import FeatureSet, Held
-from xdesc_jax.files import already_done, config_hash, content_hash, read_json, write_json
+from xdesc_jax.files.whole import already_done, config_hash, content_hash, read_json, write_json
 from xdesc_jax.infer import Translator
 from xdesc_jax.match import EXHAUSTIVE
 from xdesc_jax.pair_list import read_pairs

@@ -20,7 +20,7 @@ from xdesc_jax.colmap.mapping_settings import MappingSettings
 from xdesc_jax.colmap.model import Pose
 from xdesc_jax.colmap.pycolmap_database import cameras_by_id, image_names
 from xdesc_jax.colmap.reconstruct import NotReconstructed
-from xdesc_jax.files import atomic
+from xdesc_jax.files.whole import atomic
 
 _SHOWN = 5
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from xdesc_jax.colmap.model import Camera, Pose
-from xdesc_jax.files import atomic
+from xdesc_jax.files.whole import atomic
 
 # COLMAP's camera models in the order of their numbers, and how many parameters each has.
 PARAMETERS = {

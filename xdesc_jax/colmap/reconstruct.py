@@ -13,7 +13,7 @@ from typing import Any
 
 from xdesc_jax import console
 from xdesc_jax.colmap.database import DatabaseReader
-from xdesc_jax.files import atomic, config_hash, content_hash, read_json, write_json
+from xdesc_jax.files.whole import atomic, config_hash, content_hash, read_json, write_json
 
 DATABASE, MODELS, SETTINGS = "database.db", "models", "settings.json"
 

@@ -32,7 +32,7 @@ from xdesc_jax.colmap.pycolmap_mapping import model_figures, model_names
 from xdesc_jax.colmap.queries import parse_camera
 from xdesc_jax.colmap.reconstruct import DATABASE, MODELS
 from xdesc_jax.feature_set import FeatureSet
-from xdesc_jax.files import already_done, config_hash, content_hash, write_json
+from xdesc_jax.files.whole import already_done, config_hash, content_hash, write_json
 from xdesc_jax.match_file import MatchFile
 
 SUMMARY = "summary.json"

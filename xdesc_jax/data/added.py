@@ -20,7 +20,7 @@ from xdesc_jax.data.schema import PATCH, RecordInfo
 from xdesc_jax.descriptors import get_spec
 from xdesc_jax.features.describe import describe_patches, describer, weight_file
 from xdesc_jax.features.weights import parse_weights
-from xdesc_jax.files import atomic, content_hash
+from xdesc_jax.files.whole import atomic, content_hash
 
 
 def describe(

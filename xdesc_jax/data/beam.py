@@ -34,7 +34,7 @@ from xdesc_jax.data.plan import RecordSettings
 from xdesc_jax.data.records import make, publish, warn_without_rows, work_folder
 from xdesc_jax.data.rows import ReadableSource
 from xdesc_jax.data.schema import RecordInfo, columns_of
-from xdesc_jax.files import read_json
+from xdesc_jax.files.whole import read_json
 
 LOCAL = "DirectRunner"
 

@@ -22,7 +22,7 @@ from xdesc_jax.data.schema import KEYPOINT, PHOTO, Column, row_dtype
 from xdesc_jax.data.source import Columns
 from xdesc_jax.data.spread import Deal, by_shard, packed
 from xdesc_jax.features.images import UnreadablePhoto
-from xdesc_jax.files import staged, write_json
+from xdesc_jax.files.whole import staged, write_json
 
 COUNTED = "counted.json"
 Key = tuple[str, int]  # split, shard

@@ -29,7 +29,7 @@ from xdesc_jax.features.images import UnreadablePhoto, list_photos, read_gray
 from xdesc_jax.features.keypoints import Keypoints, from_colmap
 from xdesc_jax.features.parts import photo_stamp
 from xdesc_jax.features.patches import extract_patches
-from xdesc_jax.files import atomic, config_hash, read_json, write_json
+from xdesc_jax.files.whole import atomic, config_hash, read_json, write_json
 
 # Room for the numbers of one place; small, for a mixture of several records multiplies all numbers.
 POINTS_OF_A_PLACE = 1 << 20

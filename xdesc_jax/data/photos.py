@@ -32,7 +32,7 @@ from xdesc_jax.features.extract import (
 from xdesc_jax.features.given import KeypointFile
 from xdesc_jax.features.images import list_photos
 from xdesc_jax.features.parts import load_part, part_path, photo_stamp, save_part
-from xdesc_jax.files import config_hash, staged
+from xdesc_jax.files.whole import config_hash, staged
 
 
 class ExtractedPhotos:

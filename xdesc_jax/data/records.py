@@ -23,7 +23,7 @@ from xdesc_jax.data.plan import Plan, RecordSettings, plan_rows
 from xdesc_jax.data.rows import RowSource
 from xdesc_jax.data.schema import FILE, KEYPOINT, PHOTO, Column, RecordInfo, columns_of
 from xdesc_jax.data.spread import Spreader
-from xdesc_jax.files import already_done, atomic, config_hash, read_json
+from xdesc_jax.files.whole import already_done, atomic, config_hash, read_json
 
 # (out, source, work, settings, config), see `build`.
 Build = Callable[[Path, Any, Path, RecordSettings, dict[str, Any]], RecordInfo]

@@ -17,7 +17,7 @@ from xdesc_jax.data.plan import split_photos
 from xdesc_jax.data.schema import VALIDATION
 from xdesc_jax.features.images import list_photos, read_gray
 from xdesc_jax.features.warp import WarpSettings, draw_view, render
-from xdesc_jax.files import already_done, atomic, config_hash, read_json, write_json
+from xdesc_jax.files.whole import already_done, atomic, config_hash, read_json, write_json
 
 FILE = "scenes.json"
 WARP = WarpSettings()

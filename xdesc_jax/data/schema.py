@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from xdesc_jax.descriptors import DescriptorSpec
-from xdesc_jax.files import config_hash, read_json, write_json
+from xdesc_jax.files.whole import config_hash, read_json, write_json
 
 FILE = "records.json"
 VERSION = 1

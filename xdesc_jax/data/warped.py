@@ -30,7 +30,7 @@ from xdesc_jax.features.parts import part_path, photo_stamp
 from xdesc_jax.features.patches import extract_patches
 from xdesc_jax.features.warp import View, WarpSettings, carry, draw_view, project, render
 from xdesc_jax.features.workers import start_worker
-from xdesc_jax.files import atomic, config_hash
+from xdesc_jax.files.whole import atomic, config_hash
 
 # A detection counts as the same keypoint within these distances of where the homography puts it.
 POSITION_PX, LOG_SCALE, ANGLE_DEG = 3.0, 0.4, 30.0

@@ -27,7 +27,7 @@ from xdesc_jax.evaluate.command import extracted_stores, given_stores
 from xdesc_jax.evaluate.homography import Comparison, Searched, comparisons, search
 from xdesc_jax.evaluate.measures import CORRECT_PX
 from xdesc_jax.evaluate.scenes import find_scenes
-from xdesc_jax.files import content_hash, write_json
+from xdesc_jax.files.whole import content_hash, write_json
 from xdesc_jax.infer import Translator
 
 GRID = np.arange(1, 1001) / 1000

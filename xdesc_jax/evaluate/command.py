@@ -27,7 +27,7 @@ from xdesc_jax.evaluate.report import (
     write_report,
 )
 from xdesc_jax.evaluate.scenes import Scene, find_scenes
-from xdesc_jax.files import already_done, config_hash, content_hash, read_json, write_json
+from xdesc_jax.files.whole import already_done, config_hash, content_hash, read_json, write_json
 from xdesc_jax.infer import Translator
 from xdesc_jax.store import FeatureStore
 

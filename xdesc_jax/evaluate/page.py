@@ -14,7 +14,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from xdesc_jax.files import atomic
+from xdesc_jax.files.whole import atomic
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,7 +19,7 @@ from xdesc_jax.colmap.model import Model, Pose
 from xdesc_jax.evaluate.alignment import NotAlignable, Similarity, align
 from xdesc_jax.evaluate.covisibility import Covisibility, covisibility
 from xdesc_jax.evaluate.poses import MAPPING, UNITS, PoseErrors, Scale, label, pose_errors, spacing
-from xdesc_jax.files import write_json
+from xdesc_jax.files.whole import write_json
 
 RESULTS, REPORT = "results.json", "report.html"
 

@@ -31,7 +31,7 @@ from xdesc_jax.features.photo import (
 )
 from xdesc_jax.features.weights import parse_weights
 from xdesc_jax.features.workers import Job, detect_all
-from xdesc_jax.files import already_done, config_hash, write_json
+from xdesc_jax.files.whole import already_done, config_hash, write_json
 from xdesc_jax.store import FeatureStore, StoreWriter
 
 __all__ = ["ExtractSettings", "PhotoFeatures", "check_ready", "extract", "extract_parts", "extract_photo"]

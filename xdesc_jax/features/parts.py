@@ -17,7 +17,7 @@ import numpy as np
 
 from xdesc_jax.features.keypoints import Keypoints
 from xdesc_jax.features.photo import PhotoFeatures
-from xdesc_jax.files import atomic, content_hash
+from xdesc_jax.files.whole import atomic, content_hash
 
 _DESCRIPTOR = "descriptor "
 

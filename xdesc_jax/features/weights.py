@@ -15,7 +15,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from xdesc_jax import tensor_file, torch_format
+from xdesc_jax.files import pytorch, tensors
 
 SHOWN = 5  # names listed in an error
 TORCH_SUFFIXES = (".pth", ".pt", ".params")
@@ -55,7 +55,7 @@ def write_arrays(path: Path | str, arrays: Mapping[str, np.ndarray], metadata: M
         metadata: goes into the file's header.
     """
     plain = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    return tensor_file.write(path, plain, metadata)
+    return tensors.write(path, plain, metadata)
 
 
 def select(
@@ -124,16 +124,16 @@ def is_torch_file(path: Path) -> bool:
 
 def require_torch(path: Path | str) -> None:
     """Raises ValueError where torch, which reads `path`, is not installed."""
-    if not torch_format.installed():
+    if not pytorch.installed():
         raise ValueError(
             f"{path}: reading a PyTorch file needs torch, which is not installed; install it with: "
-            f"{torch_format.EXTRA}, or save the file's arrays under the same names as .npz or .safetensors"
+            f"{pytorch.EXTRA}, or save the file's arrays under the same names as .npz or .safetensors"
         )
 
 
 def _read_torch(path: Path) -> dict[str, np.ndarray]:
     require_torch(path)
-    content = torch_format.read(path)
+    content = pytorch.read(path)
     content = content.get("state_dict", content) if isinstance(content, dict) else content
     if not isinstance(content, dict) or not all(isinstance(v, np.ndarray) for v in content.values()):
         raise ValueError(f"{path}: holds no dictionary of arrays, bare or under 'state_dict'")

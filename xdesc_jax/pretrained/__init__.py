@@ -25,7 +25,7 @@ import difflib
 from pathlib import Path
 from typing import Any, Literal
 
-from xdesc_jax.files import read_json
+from xdesc_jax.files.whole import read_json
 
 FOLDER = Path(__file__).parent
 KINDS = ("translator", "weights")

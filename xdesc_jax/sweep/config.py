@@ -16,7 +16,7 @@ import numpy as np
 
 from xdesc_jax.config import TrainConfig
 from xdesc_jax.console import warn
-from xdesc_jax.files import config_hash
+from xdesc_jax.files.whole import config_hash
 
 
 class Distribution(Protocol):

@@ -13,7 +13,7 @@ from typing import Any
 
 from xdesc_jax.data.schema import RecordInfo
 from xdesc_jax.descriptors import DescriptorSpec
-from xdesc_jax.files import read_json, write_json
+from xdesc_jax.files.whole import read_json, write_json
 from xdesc_jax.sweep.config import Member
 from xdesc_jax.sweep.results import Record
 from xdesc_jax.train import preparation

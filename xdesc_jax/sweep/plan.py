@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from xdesc_jax.config import TrainConfig
-from xdesc_jax.files import config_hash
+from xdesc_jax.files.whole import config_hash
 from xdesc_jax.sweep.config import Member
 
 # What may differ within a population: the numbers of `train.step.Hyper`, and the seed of the first weights.

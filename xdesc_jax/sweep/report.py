@@ -17,7 +17,7 @@ from urllib.parse import quote
 from xdesc_jax import __version__, console
 from xdesc_jax.config import from_dict
 from xdesc_jax.evaluate.page import definitions, number, table, write_page
-from xdesc_jax.files import atomic, read_json
+from xdesc_jax.files.whole import atomic, read_json
 from xdesc_jax.sweep import drawing
 from xdesc_jax.sweep.config_file import config_source
 from xdesc_jax.sweep.fields import Axis, axis, shortened, text, varies

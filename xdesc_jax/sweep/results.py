@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from xdesc_jax.files import atomic
+from xdesc_jax.files.whole import atomic
 
 Record = dict[str, Any]
 STATUSES = ("finished", "diverged", "stopped")

@@ -28,7 +28,7 @@ from xdesc_jax.config import TrainConfig, from_dict
 from xdesc_jax.console import warn
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.deviation import RowStatistics
-from xdesc_jax.files import FULL, read_json
+from xdesc_jax.files.whole import FULL, read_json
 from xdesc_jax.train import hosts, parallel
 from xdesc_jax.train.frozen import extend, freeze_members, load_frozen
 from xdesc_jax.train.inputs import Statistics

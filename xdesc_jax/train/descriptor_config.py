@@ -9,7 +9,7 @@ import dataclasses
 from typing import Any, Literal
 
 from xdesc_jax.config import OptimizerConfig
-from xdesc_jax.files import config_hash
+from xdesc_jax.files.whole import config_hash
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,7 +20,7 @@ from xdesc_jax import __version__, console
 from xdesc_jax.features import l2net
 from xdesc_jax.features.l2net import L2Net
 from xdesc_jax.features.weights import write_arrays
-from xdesc_jax.files import already_done, config_hash, content_hash, read_json, write_json
+from xdesc_jax.files.whole import already_done, config_hash, content_hash, read_json, write_json
 from xdesc_jax.train.checkpoint import Position, load_state
 from xdesc_jax.train.descriptor_config import DescriptorConfig, from_dict
 from xdesc_jax.train.descriptor_step import create_state, describe, network_of

@@ -20,7 +20,7 @@ from xdesc_jax.config import differences
 from xdesc_jax.data.mixture import Mixture, Part, parse_parts, validation_rows
 from xdesc_jax.features import l2net
 from xdesc_jax.features.l2net import L2Net
-from xdesc_jax.files import config_hash, content_hash, read_json, write_json
+from xdesc_jax.files.whole import config_hash, content_hash, read_json, write_json
 from xdesc_jax.train import parallel
 from xdesc_jax.train.checkpoint import Checkpoints, Position
 from xdesc_jax.train.descriptor_config import DescriptorConfig

@@ -17,7 +17,7 @@ import numpy as np
 from xdesc_jax import models
 from xdesc_jax.bundle import Bundle, load
 from xdesc_jax.config import TrainConfig
-from xdesc_jax.files import atomic, content_hash
+from xdesc_jax.files.whole import atomic, content_hash
 from xdesc_jax.models import Networks
 from xdesc_jax.train.warmstart import scaled
 

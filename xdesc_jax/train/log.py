@@ -18,7 +18,7 @@ from typing import Any
 import jax
 from tensorboardX import SummaryWriter
 
-from xdesc_jax.files import atomic
+from xdesc_jax.files.whole import atomic
 from xdesc_jax.train import hosts
 
 

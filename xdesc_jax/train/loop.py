@@ -19,7 +19,7 @@ import numpy as np
 
 from xdesc_jax.console import out, progress_bar
 from xdesc_jax.data.prefetch import device_prefetch
-from xdesc_jax.files import read_json, write_json
+from xdesc_jax.files.whole import read_json, write_json
 from xdesc_jax.train import hosts
 from xdesc_jax.train.checkpoint import METRIC, Checkpoints, Position, check_finite
 from xdesc_jax.train.log import Logs

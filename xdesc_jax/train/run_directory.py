@@ -18,7 +18,7 @@ import tyro
 
 from xdesc_jax import console
 from xdesc_jax.config import load_config
-from xdesc_jax.files import read_json, write_json
+from xdesc_jax.files.whole import read_json, write_json
 from xdesc_jax.train import hosts
 from xdesc_jax.train.checkpoint import Checkpoints, Position
 from xdesc_jax.train.step import TrainState

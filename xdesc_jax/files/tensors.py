@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import safetensors.numpy
 
-from xdesc_jax.files import atomic
+from xdesc_jax.files.whole import atomic
 
 _LENGTH_BYTES = 8  # in which the file begins with the length of its header, little-endian
 _ENTRIES = "__metadata__"

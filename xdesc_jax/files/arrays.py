@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from xdesc_jax.files import atomic
+from xdesc_jax.files.whole import atomic
 
 HEADER = "header"
 PLAIN = ("format", "version")  # entries that are texts, not JSON

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from xdesc_jax.files import already_done, atomic, config_hash, read_json, staged, write_json
+from xdesc_jax.files.whole import already_done, atomic, config_hash, read_json, staged, write_json
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):

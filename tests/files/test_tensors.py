@@ -5,7 +5,7 @@ import json
 import numpy as np
 from safetensors import safe_open
 
-from xdesc_jax.tensor_file import write
+from xdesc_jax.files.tensors import write
 
 TENSORS = {"b": np.arange(6, dtype=np.float32).reshape(2, 3), "a": np.arange(3, dtype=np.float16), "c": np.zeros(0)}
 ENTRIES = {name: json.dumps({"é": name}, ensure_ascii=False) for name in "zyxwvutsrq"}

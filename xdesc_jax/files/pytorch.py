@@ -2,7 +2,7 @@
 
 In: a file that `torch.save` wrote. Out: the same dictionaries and lists with numpy arrays for tensors; and back.
 torch and pycolmap bring libraries of their own, which have clashed in one process depending on the order of
-imports. So `read` and `write` start `python -m xdesc_jax.torch_format`, and the two sides exchange arrays and a
+imports. So `read` and `write` start `python -m xdesc_jax.files.pytorch`, and the two sides exchange arrays and a
 JSON tree in an .npz file.
 
 Files are read with `weights_only=True`, which runs no code from them. Beyond what that admits, two kinds of objects
@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from xdesc_jax.files import atomic
+from xdesc_jax.files.whole import atomic
 
 EXTRA = "pip install 'xdesc-jax[torch]'"
 REFUSED = 2  # exit status of the process where standard output says what is wrong with the file
@@ -137,9 +137,9 @@ def _require_torch(path: Path) -> None:
 
 
 def _run(action: str, path: Path, exchange: Path) -> None:
-    root = str(Path(__file__).parents[1])
+    root = str(Path(__file__).parents[2])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
-    words = [sys.executable, "-m", "xdesc_jax.torch_format", action, str(path), str(exchange)]
+    words = [sys.executable, "-m", "xdesc_jax.files.pytorch", action, str(path), str(exchange)]
     done = subprocess.run(words, env=environment, capture_output=True, text=True, encoding="utf-8")
     if done.returncode == REFUSED:
         raise ValueError(done.stdout.strip())

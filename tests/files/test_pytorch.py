@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 import xdesc_jax
-from xdesc_jax import torch_format
+from xdesc_jax.files import pytorch
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(xdesc_jax.__file__).parents[1])}
-needs_torch = pytest.mark.skipif(not torch_format.installed(), reason="torch is not installed")
+needs_torch = pytest.mark.skipif(not pytorch.installed(), reason="torch is not installed")
 CONTENT = {
     "args": argparse.Namespace(lr=1e-3, features=["a", "b"], initial_checkpoint=None),
     "encoders": [("é", {"network.0.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "n": np.array(7)})],
@@ -28,7 +28,7 @@ CONTENT = {
 LOAD = """
 import json, sys
 import numpy as np
-from xdesc_jax.torch_format import load
+from xdesc_jax.files.pytorch import load
 found = {}
 with np.printoptions(threshold=sys.maxsize):
     for path in sys.argv[1:]:
@@ -118,8 +118,8 @@ def same(found, expected):
 
 @needs_torch
 def test_what_is_written_comes_back(tmp_path):
-    path = torch_format.write(tmp_path / "x é.pth", CONTENT)
-    same(torch_format.read(path), CONTENT)
+    path = pytorch.write(tmp_path / "x é.pth", CONTENT)
+    same(pytorch.read(path), CONTENT)
     assert [p.name for p in tmp_path.iterdir()] == ["x é.pth"]
 
 
@@ -138,18 +138,18 @@ def test_a_refusal_passes_from_the_process_to_the_caller(pytorch_files):
     path = pytorch_files / "réf usée.pth"
     path.write_text("hello, world")
     with pytest.raises(ValueError, match=r"réf usée\.pth: not a readable PyTorch file"):
-        torch_format.read(path)
+        pytorch.read(path)
 
 
 def test_content_that_no_file_can_hold_is_refused_and_nothing_is_written(tmp_path):
     with pytest.raises(ValueError, match=r"x\.pth: holds a set"):
-        torch_format.write(tmp_path / "x.pth", {"a": {1, 2}})
+        pytorch.write(tmp_path / "x.pth", {"a": {1, 2}})
     assert not list(tmp_path.iterdir())
 
 
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="absent.pth: no such PyTorch file"):
-        torch_format.read(tmp_path / "absent.pth")
+        pytorch.read(tmp_path / "absent.pth")
 
 
 @pytest.mark.parametrize("action", ["read", "write"])
@@ -159,7 +159,7 @@ def test_without_torch_the_message_names_the_extra(tmp_path, monkeypatch, action
     if action == "read":
         path.write_bytes(b"x")
     with pytest.raises(ValueError, match=r"x\.pth: .*'torch'.* pip install 'xdesc-jax\[torch\]'"):
-        torch_format.read(path) if action == "read" else torch_format.write(path, CONTENT)
+        pytorch.read(path) if action == "read" else pytorch.write(path, CONTENT)
 
 
 @needs_torch
