@@ -18,8 +18,8 @@ from xdesc_jax.colmap.pycolmap_api import read_model
 from xdesc_jax.evaluate.command import given_stores
 from xdesc_jax.evaluate.poses import Scale
 from xdesc_jax.features.extract import extract
+from xdesc_jax.features.store import FeatureStore, StoreWriter
 from xdesc_jax.files.whole import atomic
-from xdesc_jax.store import FeatureStore, StoreWriter
 
 DESCRIPTORS = ("brief", "sift", "hardnet-xdesc", "sosnet-xdesc")
 

@@ -76,7 +76,7 @@ def test_a_plugin_file_brings_an_own_descriptor(tmp_path):
     words += ["--descriptors", "mean-rows", "--keypoints", "opencv"]
     done = subprocess.run([sys.executable, "-m", "xdesc_jax.cli", *words], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    from xdesc_jax.store import FeatureStore
+    from xdesc_jax.features.store import FeatureStore
 
     with FeatureStore(tmp_path / "out" / "mean-rows.h5") as store:  # needs no registry: the file says what it holds
         assert store.spec.width == 32 and store.read("noise.png").valid.any()

@@ -12,7 +12,7 @@ from xdesc_jax.colmap.pycolmap_api import pycolmap
 from xdesc_jax.descriptors import get_spec, unit_rows
 from xdesc_jax.feature_set import FeatureSet
 from xdesc_jax.features.keypoints import Keypoints, to_colmap
-from xdesc_jax.store import ImageFeatures, StoreWriter
+from xdesc_jax.features.store import ImageFeatures, StoreWriter
 
 XY = np.array([[3.25, 4.5], [10, 0], [7, 7]], np.float32)
 

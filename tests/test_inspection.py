@@ -13,9 +13,9 @@ from tests.support.databases import SPECS, edit, make_3, make_4, make_model, sta
 from xdesc_jax import cli
 from xdesc_jax.colmap.database_writer import DatabaseWriter
 from xdesc_jax.colmap.pycolmap_api import pycolmap
+from xdesc_jax.features.store import ImageFeatures, StoreWriter
 from xdesc_jax.inspection import inspect
 from xdesc_jax.match_file import MatchWriter
-from xdesc_jax.store import ImageFeatures, StoreWriter
 from xdesc_jax.translate import translate
 
 

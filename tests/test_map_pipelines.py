@@ -17,7 +17,7 @@ from pipelines.localization import table_rows as localization_rows  # noqa: E402
 from pipelines.map_scene import split, write_split  # noqa: E402
 from tests.support.feature_files import write_store  # noqa: E402
 from xdesc_jax.colmap.localizer import Localizer  # noqa: E402
-from xdesc_jax.store import FeatureStore  # noqa: E402
+from xdesc_jax.features.store import FeatureStore  # noqa: E402
 
 FOUR = ("brief", "sift", "hardnet-xdesc", "sosnet-xdesc")
 

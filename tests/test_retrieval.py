@@ -6,9 +6,9 @@ import pytest
 from tests.support.place import WIDTH, exact_translator
 from xdesc_jax.cli import main
 from xdesc_jax.descriptors import DescriptorSpec, unit_rows
+from xdesc_jax.features.store import ImageFeatures, StoreWriter
 from xdesc_jax.pair_list import read_pairs
 from xdesc_jax.retrieval import VladIndex, pair_line, vlad, vocabulary
-from xdesc_jax.store import ImageFeatures, StoreWriter
 
 PLACES, PHOTOS, ROWS = 3, 4, 60
 

@@ -20,7 +20,7 @@ from xdesc_jax import ratios as ratio_keys
 from xdesc_jax.colmap.database import DatabaseReader, is_database
 from xdesc_jax.descriptors import DescriptorSpec, get_spec
 from xdesc_jax.features.keypoints import from_colmap
-from xdesc_jax.store import FeatureStore, ImageFeatures
+from xdesc_jax.features.store import FeatureStore, ImageFeatures
 
 _SHOWN = 5
 

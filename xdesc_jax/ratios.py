@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from xdesc_jax.descriptors import DescriptorSpec
-    from xdesc_jax.store import FeatureStore
+    from xdesc_jax.features.store import FeatureStore
 
 DEFAULT = 0.9  # the usual one for native descriptors
 TRANSLATED_FROM, RATIOS = "translated_from", "ratios"  # attributes of a translated feature file

@@ -17,8 +17,8 @@ from xdesc_jax.colmap.pycolmap_api import pycolmap, read_model
 from xdesc_jax.colmap.queries import parse_camera
 from xdesc_jax.descriptors import DescriptorSpec, get_spec
 from xdesc_jax.feature_set import FeatureSet
+from xdesc_jax.features.store import FeatureStore, ImageFeatures, StoreWriter
 from xdesc_jax.match_file import MatchWriter
-from xdesc_jax.store import FeatureStore, ImageFeatures, StoreWriter
 
 FIRST, REST = NAMES[:2], NAMES[2:]
 SETTINGS = MappingSettings(threads=1)

@@ -11,8 +11,8 @@ from xdesc_jax.colmap.localizer import Localizer, PoseSettings
 from xdesc_jax.colmap.model import Camera
 from xdesc_jax.colmap.pycolmap_api import pycolmap
 from xdesc_jax.descriptors import unit_rows
+from xdesc_jax.features.store import FeatureStore
 from xdesc_jax.infer import Translator
-from xdesc_jax.store import FeatureStore
 
 
 def features(place, name, descriptor="own-a"):

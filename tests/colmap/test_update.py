@@ -15,7 +15,7 @@ from xdesc_jax.colmap.queries import read_queries
 from xdesc_jax.colmap.update import UpdatedMap
 from xdesc_jax.descriptors import DescriptorSpec, unit_rows
 from xdesc_jax.feature_set import FeatureSet
-from xdesc_jax.store import FeatureStore, StoreWriter
+from xdesc_jax.features.store import FeatureStore, StoreWriter
 
 SPEC = DescriptorSpec("own-b", WIDTH)
 

@@ -10,7 +10,7 @@ from tests.support.aligned_stores import COUNTS, write_store
 from xdesc_jax.data.paired import PairedStores
 from xdesc_jax.data.rows import keypoint_rows
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec
-from xdesc_jax.store import FeatureStore, ImageFeatures, StoreWriter
+from xdesc_jax.features.store import FeatureStore, ImageFeatures, StoreWriter
 
 
 def pair(tmp_path, first=None, second=None):

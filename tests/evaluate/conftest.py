@@ -6,7 +6,7 @@ import pytest
 
 from xdesc_jax.bundle import Bundle
 from xdesc_jax.descriptors import DescriptorSpec, unit_rows
-from xdesc_jax.store import ImageFeatures, StoreWriter
+from xdesc_jax.features.store import ImageFeatures, StoreWriter
 
 WIDTH = 24
 

@@ -11,7 +11,7 @@ from xdesc_jax.descriptors import DescriptorSpec, unit_rows
 from xdesc_jax.evaluate.calibrate import Ranked, best, calibrate, choose
 from xdesc_jax.evaluate.homography import Comparison, Searched
 from xdesc_jax.evaluate.measures import GroundTruth
-from xdesc_jax.store import FeatureStore, StoreWriter
+from xdesc_jax.features.store import FeatureStore, StoreWriter
 
 WIDTH = 24
 

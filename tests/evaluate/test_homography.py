@@ -10,8 +10,8 @@ from xdesc_jax.descriptors import DescriptorSpec, binary_spec, pack_bits, unit_r
 from xdesc_jax.evaluate.homography import Comparison, Result, comparisons, evaluate, matches_of
 from xdesc_jax.evaluate.measures import RATIO, Measures
 from xdesc_jax.evaluate.scenes import PhotoPair, Scene, by_homography
+from xdesc_jax.features.store import FeatureStore, ImageFeatures, StoreWriter
 from xdesc_jax.matching import match
-from xdesc_jax.store import FeatureStore, ImageFeatures, StoreWriter
 
 WIDTH, BITS = 24, 41
 REAL, TURNED, BINARY = (

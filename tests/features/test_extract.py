@@ -15,8 +15,8 @@ from xdesc_jax.features import workers
 from xdesc_jax.features.extract import ExtractSettings, configuration_keys, extract
 from xdesc_jax.features.images import UnreadablePhoto
 from xdesc_jax.features.keypoints import Keypoints, to_colmap
+from xdesc_jax.features.store import ImageFeatures, StoreWriter
 from xdesc_jax.files.whole import read_json
-from xdesc_jax.store import ImageFeatures, StoreWriter
 
 
 def keypoint_file(path: Path, keypoints: dict[str, Keypoints], size: tuple[int, int] = (0, 0)) -> Path:

@@ -18,8 +18,8 @@ from xdesc_jax.features import workers
 from xdesc_jax.features.extract import ExtractSettings, extract, extract_parts
 from xdesc_jax.features.images import read_gray
 from xdesc_jax.features.parts import part_path
+from xdesc_jax.features.store import StoreWriter
 from xdesc_jax.files.whole import read_json
-from xdesc_jax.store import StoreWriter
 
 
 @pytest.fixture

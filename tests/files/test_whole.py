@@ -68,7 +68,7 @@ FULL_DISK = """
 import resource, signal
 import numpy as np
 from xdesc_jax.descriptors import get_spec
-from xdesc_jax.store import ImageFeatures, StoreWriter
+from xdesc_jax.features.store import ImageFeatures, StoreWriter
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, resource.RLIM_INFINITY))

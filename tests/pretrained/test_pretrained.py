@@ -129,7 +129,7 @@ def test_evaluation_takes_a_shipped_model_and_says_what_it_lacks(shipped, scene_
 def scene_and_features(tmp_path):
     """A scene of two equal photos, and a feature file of `brief`."""
     from xdesc_jax.descriptors import get_spec, stored
-    from xdesc_jax.store import ImageFeatures, StoreWriter
+    from xdesc_jax.features.store import ImageFeatures, StoreWriter
 
     scene = tmp_path / "scenes" / "wall"
     scene.mkdir(parents=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from xdesc_jax.descriptors import DescriptorSpec, get_spec, unit_rows
-from xdesc_jax.store import ImageFeatures, StoreWriter
+from xdesc_jax.features.store import ImageFeatures, StoreWriter
 
 COUNTS = {"a.jpg": 5, "sub/b.jpg": 0, "été/日本.png": 17}
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from tests.support.exact_scene import CAMERA, SIZE, Scene, make_scene
 from xdesc_jax.descriptors import DescriptorSpec, unit_rows
-from xdesc_jax.store import ImageFeatures, StoreWriter
+from xdesc_jax.features.store import ImageFeatures, StoreWriter
 
 WIDTH = 24
 # The third and the fourth look the same: one letter, and a letter with an accent behind it.

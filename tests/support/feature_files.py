@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from xdesc_jax.descriptors import get_spec
-from xdesc_jax.store import ImageFeatures, StoreWriter
+from xdesc_jax.features.store import ImageFeatures, StoreWriter
 
 
 def write_store(folder: Path, descriptor: str, names: Sequence[str], rows: int = 3) -> Path:

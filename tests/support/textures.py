@@ -6,7 +6,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from xdesc_jax.store import FeatureStore, ImageFeatures
+from xdesc_jax.features.store import FeatureStore, ImageFeatures
 
 # Two names differ by case alone, one holds blanks and one letters beyond ASCII.
 NAMES = ["A.png", "a.png", "sub/B c.JPG", unicodedata.normalize("NFD", "sub/\u00e9 \u65e5.png")]

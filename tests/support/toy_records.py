@@ -9,7 +9,7 @@ import numpy as np
 from xdesc_jax.config import ModelConfig, OptimizerConfig, TrainConfig
 from xdesc_jax.data.records import records
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, stored, unit_rows
-from xdesc_jax.store import ImageFeatures, StoreWriter
+from xdesc_jax.features.store import ImageFeatures, StoreWriter
 
 TOY = {
     "toy-bits": binary_spec("toy-bits", 21, hidden=(24,)),

@@ -20,8 +20,8 @@ from xdesc_jax.data.rows import described, keypoint_rows
 from xdesc_jax.data.schema import KEYPOINT
 from xdesc_jax.data.source import Columns
 from xdesc_jax.descriptors import DescriptorSpec, from_stored, get_spec, registered
+from xdesc_jax.features.store import FeatureStore, ImageFeatures, infer_spec
 from xdesc_jax.files.whole import content_hash
-from xdesc_jax.store import FeatureStore, ImageFeatures, infer_spec
 
 KEYPOINT_TOLERANCE_PX = 1e-3
 SHOWN = 5

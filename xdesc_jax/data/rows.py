@@ -13,7 +13,7 @@ import numpy as np
 
 from xdesc_jax.data.source import Columns
 from xdesc_jax.descriptors import DescriptorSpec
-from xdesc_jax.store import ImageFeatures
+from xdesc_jax.features.store import ImageFeatures
 
 
 class RowSource(Protocol):

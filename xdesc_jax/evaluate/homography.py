@@ -20,7 +20,7 @@ from xdesc_jax import console, matching
 from xdesc_jax.descriptors import DescriptorSpec, from_stored, get_spec, pack_bits
 from xdesc_jax.evaluate.measures import CORRECT_PX, RATIO, GroundTruth, Measures, mean, measure
 from xdesc_jax.evaluate.scenes import PhotoPair, Scene
-from xdesc_jax.store import FeatureStore
+from xdesc_jax.features.store import FeatureStore
 
 Mode = Literal["native", "translated", "joint", "naive"]
 

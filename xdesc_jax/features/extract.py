@@ -29,10 +29,10 @@ from xdesc_jax.features.photo import (
     add_patch_descriptors,
     extract_photo,
 )
+from xdesc_jax.features.store import FeatureStore, StoreWriter
 from xdesc_jax.features.weights import parse_weights
 from xdesc_jax.features.workers import Job, detect_all
 from xdesc_jax.files.whole import already_done, config_hash, write_json
-from xdesc_jax.store import FeatureStore, StoreWriter
 
 __all__ = ["ExtractSettings", "PhotoFeatures", "check_ready", "extract", "extract_parts", "extract_photo"]
 

@@ -18,7 +18,7 @@ from xdesc_jax.colmap.database import DatabaseReader, is_database
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.keypoints import Keypoints, from_colmap, from_shapes
 from xdesc_jax.features.photo import GivenKeypoints
-from xdesc_jax.store import FeatureStore
+from xdesc_jax.features.store import FeatureStore
 
 _SHOWN = 5
 

@@ -17,7 +17,7 @@ from xdesc_jax.descriptors import get_entry, resolve
 from xdesc_jax.features import images, keypoints
 from xdesc_jax.features.keypoints import Keypoints
 from xdesc_jax.features.patches import extract_patches
-from xdesc_jax.store import ImageFeatures
+from xdesc_jax.features.store import ImageFeatures
 
 DETECTORS = ("colmap", "opencv")
 COLMAP_SIFT = "colmap-sift"

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, get_spec
+from xdesc_jax.features.store import FeatureStore, ImageFeatures, StoreWriter, found_hash
 from xdesc_jax.files.whole import write_json
-from xdesc_jax.store import FeatureStore, ImageFeatures, StoreWriter, found_hash
 
 BITS = binary_spec("bits13", 13)
 
