@@ -33,11 +33,11 @@ import population as population_benchmark
 import train_step as step_benchmark
 from train_step import COLUMNS, HYPER, KEYS, descriptors, make_batch, show, step_of
 
-from xdesc_jax import models
 from xdesc_jax.config import ModelConfig
 from xdesc_jax.descriptors import DescriptorSpec, stored, unit_rows
 from xdesc_jax.features.describe import describer
-from xdesc_jax.models import build_networks
+from xdesc_jax.networks import mlp
+from xdesc_jax.networks.mlp import build_networks
 from xdesc_jax.train import parallel
 from xdesc_jax.train.step import create_state, read_inputs
 from xdesc_jax.train.validation import rank1
@@ -125,7 +125,7 @@ def paper_training(samples: int, rows: int, together: int, matmul: str) -> Resul
 
     def joint_rank1() -> float:
         variables = {"params": state.params, "batch_stats": state.batch_stats}
-        embedded = [models.embed(plain, variables, held_out[name], name) for name in plain.names]
+        embedded = [mlp.embed(plain, variables, held_out[name], name) for name in plain.names]
         return float(np.mean([rank1(a, b) for i, a in enumerate(embedded) for b in embedded[i + 1 :]]))
 
     def dispatch(order: np.ndarray) -> Any:

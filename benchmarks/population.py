@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from train_step import descriptors, make_batch, show, step_of
 
 from xdesc_jax.config import ModelConfig
-from xdesc_jax.models import build_networks
+from xdesc_jax.networks.mlp import build_networks
 from xdesc_jax.train import parallel
 from xdesc_jax.train.population import population_step, stack, stack_hyper, stack_keys
 from xdesc_jax.train.step import Hyper, Keys, create_state

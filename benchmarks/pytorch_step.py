@@ -17,7 +17,7 @@ import numpy as np
 
 from xdesc_jax.config import ModelConfig
 from xdesc_jax.descriptors import get_spec, stored, unit_rows
-from xdesc_jax.models import build_networks
+from xdesc_jax.networks.mlp import build_networks
 from xdesc_jax.train import parallel
 from xdesc_jax.train.step import Hyper, Keys, create_state, read_inputs, train_step
 

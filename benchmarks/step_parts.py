@@ -27,10 +27,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from train_step import HYPER, KEYS, descriptors, flops_of_parts, make_batch, median_seconds, peak_rate, show, step_of
 
-from xdesc_jax import losses
 from xdesc_jax.config import ModelConfig
-from xdesc_jax.losses import Rows
-from xdesc_jax.models import build_networks
+from xdesc_jax.networks import losses
+from xdesc_jax.networks.losses import Rows
+from xdesc_jax.networks.mlp import build_networks
 from xdesc_jax.train.objective import embed_all, pairs_of, total, translation_loss
 from xdesc_jax.train.step import create_state, read_inputs
 

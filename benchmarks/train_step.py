@@ -29,8 +29,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # runs without being install
 
 from xdesc_jax.config import ModelConfig
 from xdesc_jax.descriptors import DescriptorSpec, get_spec, stored, unit_rows
-from xdesc_jax.losses import all_pairs
-from xdesc_jax.models import Networks, build_networks, hidden_widths
+from xdesc_jax.networks.losses import all_pairs
+from xdesc_jax.networks.mlp import Networks, build_networks, hidden_widths
 from xdesc_jax.train.step import Hyper, Keys, create_state, read_inputs, train_step
 
 # Of the paper: two hand-crafted ones with wide networks, two learned ones with narrow ones.

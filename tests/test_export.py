@@ -13,11 +13,12 @@ import pytest
 
 from tests.support import small_translators
 from xdesc_jax import bundle as model_file
-from xdesc_jax import cli, export, models
+from xdesc_jax import cli, export
 from xdesc_jax.config import ModelConfig
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, stored, unit_rows
 from xdesc_jax.deviation import RowStatistics
 from xdesc_jax.infer import Translator
+from xdesc_jax.networks import mlp
 from xdesc_jax.train import checkpoint
 from xdesc_jax.train.checkpoint import TrainedModel
 
@@ -42,9 +43,9 @@ def make_rows(n, seed=1):
 def make_model(kind="encoder_decoder"):
     """Flax networks with random batch norms, their variables, and the same as a TrainedModel."""
     config = ModelConfig(kind=kind, embedding_width=8)
-    networks = models.build_networks(SPECS, config)
+    networks = mlp.build_networks(SPECS, config)
     rng = np.random.default_rng(0)
-    shapes = jax.eval_shape(lambda key: models.init_variables(networks, key), jax.random.key(0))
+    shapes = jax.eval_shape(lambda key: mlp.init_variables(networks, key), jax.random.key(0))
     # Weights of unit gain, and variances that are positive.
     draw = {
         1: lambda shape: rng.uniform(0.3, 2, shape),
@@ -89,7 +90,7 @@ def test_numpy_translates_as_flax(tmp_path, kind, source, target):
     translator = Translator.load(export.to_bundle(model).save(tmp_path / "model.safetensors"))
     x = make_rows(41, seed=3)[source]
     with jax.default_matmul_precision("highest"):
-        expected = models.translate(networks, variables, np.asarray(x, np.float32), source, target)
+        expected = mlp.translate(networks, variables, np.asarray(x, np.float32), source, target)
     found = translator.translate(x, source, target)
     if target == "bits":
         np.testing.assert_array_equal(found, np.asarray(expected) > 0)
@@ -102,7 +103,7 @@ def test_numpy_embeds_as_flax(source):
     networks, variables, model = make_model()
     x = make_rows(41, seed=3)[source]
     with jax.default_matmul_precision("highest"):
-        expected = models.embed(networks, variables, np.asarray(x, np.float32), source)
+        expected = mlp.embed(networks, variables, np.asarray(x, np.float32), source)
     np.testing.assert_allclose(Translator(export.to_bundle(model)).embed(x, source), expected, atol=1e-5)
 
 

@@ -68,4 +68,4 @@ def test_imports_without_torch_or_jax(module):
 
 
 def test_a_blocked_import_is_seen():
-    assert "jax is blocked" in import_without(["jax"], "xdesc_jax.models").stderr
+    assert "jax is blocked" in import_without(["jax"], "xdesc_jax.networks.mlp").stderr

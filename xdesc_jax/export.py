@@ -21,8 +21,8 @@ from xdesc_jax.bundle import Bundle, Layers, ParitySample, inherit_space, load
 from xdesc_jax.descriptors import DescriptorSpec, from_stored
 from xdesc_jax.files import pytorch
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, read_json, staged, write_json
-from xdesc_jax.folding import fold
 from xdesc_jax.infer import PARITY_TOLERANCE, Translator
+from xdesc_jax.networks.folding import fold
 from xdesc_jax.quantization import equal, quantized
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ def reference(model: TrainedModel, samples: Mapping[str, np.ndarray]) -> ParityS
     """What the unfolded float32 networks make of stored rows [n, stored_width] of each descriptor."""
     import jax.numpy as jnp
 
-    from xdesc_jax.models import forward, unit
+    from xdesc_jax.networks.mlp import forward, unit
 
     rows = {n: np.asarray(from_stored(x, model.specs[n]), np.float32) for n, x in samples.items()}
     embeddings: dict[str, np.ndarray] = {}
@@ -253,7 +253,7 @@ def _output(layers: Sequence[Mapping[str, np.ndarray]], x: np.ndarray, spec: Des
     import jax
     import jax.numpy as jnp
 
-    from xdesc_jax.models import finish, forward
+    from xdesc_jax.networks.mlp import finish, forward
 
     y = finish(forward(layers, jnp.asarray(x)), spec)
     return np.asarray(jax.nn.sigmoid(y) if spec.binary else y)

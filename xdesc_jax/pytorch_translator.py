@@ -23,7 +23,7 @@ from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.weights import select
 from xdesc_jax.files import pytorch
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, read_json, write_json
-from xdesc_jax.folding import BN_EPSILON, fold
+from xdesc_jax.networks.folding import BN_EPSILON, fold
 from xdesc_jax.pytorch_config import check, their_name, to_config, to_spec
 
 CONFIG = "xdesc_config"  # where 'args' of files written here holds the configuration

@@ -69,7 +69,7 @@ def _outputs(graph: Graph, source: jax.Array) -> dict[str, jax.Array]:
     import jax
     import jax.numpy as jnp
 
-    from xdesc_jax.models import finish, forward, unit
+    from xdesc_jax.networks.mlp import finish, forward, unit
 
     x = source.astype(jnp.float32)
     alive = jnp.any(x != 0, axis=1, keepdims=True)

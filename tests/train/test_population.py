@@ -8,9 +8,9 @@ import jax
 import numpy as np
 import pytest
 
-from xdesc_jax import models
 from xdesc_jax.config import ModelConfig
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, stored, unit_rows
+from xdesc_jax.networks import mlp
 from xdesc_jax.train import parallel
 from xdesc_jax.train.population import member, population_step, stack, stack_hyper, stack_keys
 from xdesc_jax.train.step import Hyper, Keys, create_state, read_inputs, train_step
@@ -45,7 +45,7 @@ BATCHES = [make_batch(seed) for seed in range(3)]
 def make(names, axis_name, kind="encoder_decoder", **settings):
     """Networks of some descriptors, and their step."""
     specs = {name: SPECS[name] for name in names}
-    networks = models.build_networks(specs, ModelConfig(embedding_width=6, kind=kind), axis_name)
+    networks = mlp.build_networks(specs, ModelConfig(embedding_width=6, kind=kind), axis_name)
     step = partial(
         train_step, networks=networks, inputs_of=lambda b, key: read_inputs(b, specs, dict.fromkeys(specs, 1.0)),
         distance="squared", total_steps=4, **settings,

@@ -17,12 +17,13 @@ import numpy as np
 import pytest
 
 from tests.support.root import ROOT
-from xdesc_jax import console, models
+from xdesc_jax import console
 from xdesc_jax.config import LossConfig, ModelConfig, OptimizerConfig
 from xdesc_jax.descriptors import DescriptorSpec, from_stored
 from xdesc_jax.export import export, to_bundle
 from xdesc_jax.files.whole import content_hash
 from xdesc_jax.infer import Translator
+from xdesc_jax.networks import mlp
 from xdesc_jax.train.checkpoint import Checkpoints, load_model
 from xdesc_jax.train.loop import dispatch_sizes
 from xdesc_jax.train.run import train
@@ -183,7 +184,7 @@ def test_networks_without_norms_are_trained_and_exported(toy_records, toy_config
 def test_another_architecture_is_refused(straight, warnings_shown):
     settings = json.loads((straight / "config.json").read_text())
     specs = {n: DescriptorSpec.from_dict(s) for n, s in settings["specs"].items()}
-    wider = models.build_networks(specs, ModelConfig(embedding_width=9))
+    wider = mlp.build_networks(specs, ModelConfig(embedding_width=9))
     like = jax.eval_shape(partial(create_state, wider), jax.random.key(0))
     with pytest.raises(ValueError, match="no checkpoint can be read"):
         Checkpoints(straight, settings["hash"], read_only=True).restore(like)
@@ -193,14 +194,14 @@ def test_another_architecture_is_refused(straight, warnings_shown):
 def test_a_state_from_a_model_file_computes_the_same(straight, toy_config, normalization):
     bundle = to_bundle(load_model(straight))
     config = dataclasses.replace(toy_config.model, normalization=normalization)
-    networks = models.build_networks(bundle.specs, config)
+    networks = mlp.build_networks(bundle.specs, config)
     scales = {"toy-bits": 1.0, "toy-plain": 5.0, "toy-unit": 1.0}
     sample = {n: np.asarray(from_stored(x, bundle.specs[n]), np.float32) for n, x in bundle.sample.inputs.items()}
     rows = {n: jnp.asarray(x / scales[n]) for n, x in sample.items()}
     state = start_from_bundle(create_state(networks, jax.random.key(9)), networks, bundle, rows, scales)
     variables = {"params": state.params, "batch_stats": state.batch_stats}
     for (source, target), expected in bundle.sample.translations.items():
-        found = models.translate(networks, variables, rows[source], source, target) * scales[target]
+        found = mlp.translate(networks, variables, rows[source], source, target) * scales[target]
         if bundle.specs[target].binary:
             found = jax.nn.sigmoid(found)
         np.testing.assert_allclose(found, expected, atol=2e-4)
@@ -225,7 +226,7 @@ def test_init_from_an_unknown_model_is_refused_before_any_work(toy_records, toy_
 def test_init_from_another_architecture_is_refused(straight, toy_config):
     bundle = to_bundle(load_model(straight))
     wider = dataclasses.replace(toy_config.model, embedding_width=9)
-    networks = models.build_networks(bundle.specs, wider)
+    networks = mlp.build_networks(bundle.specs, wider)
     with pytest.raises(ValueError, match="encoder/toy-bits has layers"):
         start_from_bundle(create_state(networks, jax.random.key(0)), networks, bundle, {}, {})
 

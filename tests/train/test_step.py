@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from xdesc_jax import models
 from xdesc_jax.config import ModelConfig
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, stored, unit_rows
+from xdesc_jax.networks import mlp
 from xdesc_jax.train import parallel
 from xdesc_jax.train.objective import pairs_of
 from xdesc_jax.train.step import (
@@ -53,10 +53,10 @@ def random_layers(rng, *widths):
 
 def make_step(axis_name, **settings):
     config = ModelConfig(embedding_width=6, kind=settings.pop("kind", "encoder_decoder"))
-    networks = models.build_networks(SPECS, config, axis_name)
+    networks = mlp.build_networks(SPECS, config, axis_name)
     if settings.pop("frozen", False):
         rng, shapes = np.random.default_rng(5), {"encoder/plain": (5, 7, 6), "decoder/plain": (6, 7, 5)}
-        networks = models.freeze(networks, {n: random_layers(rng, *widths) for n, widths in shapes.items()})
+        networks = mlp.freeze(networks, {n: random_layers(rng, *widths) for n, widths in shapes.items()})
     settings = {"variant": "quadratic", "distance": "euclidean"} | settings
     step = partial(train_step, networks=networks, inputs_of=lambda b, key: read_inputs(b, SPECS, SCALES), **settings)
     return networks, step
@@ -208,7 +208,7 @@ def test_the_step_learns():
 
 def test_pairs_of_frozen_descriptors_are_left_out():
     networks, _ = make_step(None, frozen=True)
-    frozen = models.freeze(networks, networks.frozen | dict.fromkeys(("encoder/unit", "decoder/unit"), ()))
+    frozen = mlp.freeze(networks, networks.frozen | dict.fromkeys(("encoder/unit", "decoder/unit"), ()))
     chosen, pairs = pairs_of(frozen, "quadratic", jax.random.key(0))
     found = {name: np.arange(3)[of].tolist() for name, of in chosen.items()}
     assert found == {"bits": [0, 1, 2], "plain": [0], "unit": [0]}

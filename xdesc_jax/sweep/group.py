@@ -19,7 +19,7 @@ import numpy as np
 from xdesc_jax.data.schema import RecordInfo
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.files.whole import config_hash
-from xdesc_jax.models import Networks, build_networks
+from xdesc_jax.networks.mlp import Networks, build_networks
 from xdesc_jax.sweep.config import Member
 from xdesc_jax.sweep.member_run import MemberRun
 from xdesc_jax.train import inputs, parallel, preparation

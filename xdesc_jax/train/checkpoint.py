@@ -22,13 +22,13 @@ import numpy as np
 import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers
 
-from xdesc_jax import models
 from xdesc_jax.bundle import Bundle
 from xdesc_jax.config import TrainConfig, from_dict
 from xdesc_jax.console import warn
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.deviation import RowStatistics
 from xdesc_jax.files.whole import FULL, read_json
+from xdesc_jax.networks import mlp
 from xdesc_jax.train import hosts, parallel
 from xdesc_jax.train.frozen import extend, freeze_members, load_frozen
 from xdesc_jax.train.inputs import Statistics
@@ -300,7 +300,7 @@ def load_model(run: Path | str, which: str = "best") -> TrainedModel:
         specs = {name: DescriptorSpec.from_dict(fields) for name, fields in settings["specs"].items()}
     except (AttributeError, TypeError, ValueError) as error:  # the dataclasses name the key
         raise ValueError(f"{run / 'config.json'}: not a configuration of this version ({error})") from error
-    networks = models.build_networks(specs, config.model)
+    networks = mlp.build_networks(specs, config.model)
     base = load_frozen(run, settings)
     if base is not None:
         networks = freeze_members(networks, base, {})

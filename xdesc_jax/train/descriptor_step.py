@@ -16,11 +16,11 @@ import optax
 from jax import lax
 
 from xdesc_jax.data.schema import MASK, PAIR, PATCH, POINT
-from xdesc_jax.descriptor_losses import Views, hardnet_loss, patch_codes, sosnet_loss
 from xdesc_jax.features import l2net
 from xdesc_jax.features.jitter import relight
 from xdesc_jax.features.l2net import L2Net, Statistics
-from xdesc_jax.losses import Sum
+from xdesc_jax.networks.descriptor_losses import Views, hardnet_loss, patch_codes, sosnet_loss
+from xdesc_jax.networks.losses import Sum
 from xdesc_jax.train.step import Batch, TrainState
 
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from xdesc_jax import models
 from xdesc_jax.bundle import Bundle, load
 from xdesc_jax.config import TrainConfig
 from xdesc_jax.files.whole import atomic, content_hash
-from xdesc_jax.models import Networks
+from xdesc_jax.networks import mlp
+from xdesc_jax.networks.mlp import Networks
 from xdesc_jax.train.warmstart import scaled
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def freeze_members(networks: Networks, bundle: Bundle, scales: Mapping[str, floa
         for name in networks.modules
         if name in bundle.networks
     }
-    return models.freeze(networks, layers)
+    return mlp.freeze(networks, layers)
 
 
 def keep_frozen(run: Path, init: Path) -> None:

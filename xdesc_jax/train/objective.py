@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from xdesc_jax import losses, models
-from xdesc_jax.losses import Rows, Sum
-from xdesc_jax.models import Networks
+from xdesc_jax.networks import losses, mlp
+from xdesc_jax.networks.losses import Rows, Sum
+from xdesc_jax.networks.mlp import Networks
 
 
 def apply_training(
@@ -24,7 +24,7 @@ def apply_training(
 ) -> tuple[jax.Array, Any]:
     """One network with batch statistics: raw output and its new running statistics (frozen ones have none)."""
     if name in networks.frozen:
-        return models.forward(networks.frozen[name], x), None
+        return mlp.forward(networks.frozen[name], x), None
     variables = {"params": params[name], "batch_stats": batch_stats[name]}
     raw, changed = networks.modules[name].apply(variables, x, mask, True, mutable=["batch_stats"])
     return raw, changed.get("batch_stats", {})
@@ -38,7 +38,7 @@ def embed_all(
     for name in networks.names:
         key = f"encoder/{name}"
         raw, changed[key] = apply_training(networks, params, stats, key, inputs[name], mask)
-        embeddings.append(models.unit(raw))
+        embeddings.append(mlp.unit(raw))
     return jnp.stack(embeddings), _trained(networks, changed)
 
 
@@ -69,7 +69,7 @@ def translation_loss(
         key, rows = f"decoder/{name}", embeddings.reshape(-1, embeddings.shape[-1])
         raw, changed[key] = apply_training(networks, params, stats, key, rows, masks[name].reshape(-1))
         spec = networks.specs[name]
-        predictions[name] = models.finish(raw, spec).reshape(*embeddings.shape[:2], -1)
+        predictions[name] = mlp.finish(raw, spec).reshape(*embeddings.shape[:2], -1)
         errors = losses.translation_error(predictions[name], inputs[name], spec.binary)
         sums[name] = losses.masked_sum(errors, masks[name])
     return sums, predictions, _trained(networks, changed)
@@ -80,7 +80,7 @@ def random_permutation(names: Sequence[str], key: jax.Array, active: jax.Array |
 
     Each draws a number by its name, so that those that do not take part change nothing for the others.
     """
-    scores = jnp.stack([jax.random.uniform(jax.random.fold_in(key, models.name_seed(name))) for name in names])
+    scores = jnp.stack([jax.random.uniform(jax.random.fold_in(key, mlp.name_seed(name))) for name in names])
     if active is None:
         return jnp.argsort(scores)
     drawn = jnp.argsort(jnp.where(active, scores, jnp.inf))  # those that take part, in random order, before the rest
@@ -216,7 +216,7 @@ def pair_loss(
         _, source, target = key.split("/")
         raw, changed[key] = apply_training(networks, params, stats, key, inputs[source], mask)
         spec = networks.specs[target]
-        prediction = models.finish(raw, spec)
+        prediction = mlp.finish(raw, spec)
         use = jnp.array(True)
         if active is not None:
             use = active[networks.names.index(source)] & active[networks.names.index(target)]

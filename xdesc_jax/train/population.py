@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from xdesc_jax.losses import Sum
+from xdesc_jax.networks.losses import Sum
 from xdesc_jax.train.step import Batch, Hyper, Keys, TrainState
 
 

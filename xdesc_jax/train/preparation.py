@@ -20,7 +20,7 @@ from xdesc_jax.data.schema import TRAIN, VALIDATION, RecordInfo
 from xdesc_jax.data.source import Source
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.files.whole import config_hash, content_hash
-from xdesc_jax.models import Networks
+from xdesc_jax.networks.mlp import Networks
 from xdesc_jax.train import inputs, parallel
 from xdesc_jax.train.inputs import Statistics
 from xdesc_jax.train.loop import Batches

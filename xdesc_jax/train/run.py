@@ -20,7 +20,7 @@ from xdesc_jax.bundle import load as load_bundle
 from xdesc_jax.config import TrainConfig
 from xdesc_jax.data.schema import RecordInfo
 from xdesc_jax.files.whole import read_json
-from xdesc_jax.models import Networks, build_networks
+from xdesc_jax.networks.mlp import Networks, build_networks
 from xdesc_jax.train import hosts, inputs, parallel, preparation
 from xdesc_jax.train.checkpoint import Checkpoints, Position
 from xdesc_jax.train.frozen import freeze_members, keep_frozen, with_added

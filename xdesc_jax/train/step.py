@@ -16,11 +16,11 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from xdesc_jax import models
 from xdesc_jax.config import TrainConfig
 from xdesc_jax.descriptors import DescriptorSpec
-from xdesc_jax.losses import Sum
-from xdesc_jax.models import Networks
+from xdesc_jax.networks import mlp
+from xdesc_jax.networks.losses import Sum
+from xdesc_jax.networks.mlp import Networks
 from xdesc_jax.train.objective import Triplet, encoder_decoder_loss, pair_loss
 
 Batch = Mapping[str, jax.Array]
@@ -76,7 +76,7 @@ def hyper_of(config: TrainConfig) -> Hyper:
 
 def create_state(networks: Networks, key: jax.Array) -> TrainState:
     """Fresh weights and optimiser moments."""
-    variables = models.init_variables(networks, key)
+    variables = mlp.init_variables(networks, key)
     opt_state = optax.scale_by_adam().init(variables["params"])
     return TrainState(jnp.zeros((), jnp.int32), variables["params"], variables["batch_stats"], opt_state)
 
@@ -110,7 +110,7 @@ def canonical_rows(x: jax.Array, spec: DescriptorSpec, scale: float) -> jax.Arra
         bits = (x[:, :, None] >> jnp.arange(8, dtype=jnp.uint8)) & 1
         return bits.reshape(len(x), -1)[:, : spec.width].astype(jnp.float32)
     x = x.astype(jnp.float32)
-    return models.unit(x) if spec.normalized else x / scale
+    return mlp.unit(x) if spec.normalized else x / scale
 
 
 def read_inputs(batch: Batch, specs: Mapping[str, DescriptorSpec], scales: Mapping[str, float]) -> dict[str, jax.Array]:

@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xdesc_jax import losses, models
-from xdesc_jax.models import Networks, Variables
+from xdesc_jax.networks import losses, mlp
+from xdesc_jax.networks.mlp import Networks, Variables
 
 BLOCK = 1024  # query rows compared at a time
 
@@ -53,10 +53,10 @@ def validator(networks: Networks) -> Callable[..., dict[str, Any]]:
             (but the trivial s|s)}.
     """
     translate = jax.jit(
-        lambda variables, x, source, target: models.translate(networks, variables, x, source, target),
+        lambda variables, x, source, target: mlp.translate(networks, variables, x, source, target),
         static_argnums=(2, 3),
     )
-    embed = jax.jit(lambda variables, x, source: models.embed(networks, variables, x, source), static_argnums=2)
+    embed = jax.jit(lambda variables, x, source: mlp.embed(networks, variables, x, source), static_argnums=2)
 
     def measure(
         variables: Variables, rows: Mapping[str, jax.Array], names: Sequence[str] | None = None

@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xdesc_jax import models
 from xdesc_jax.bundle import Bundle
-from xdesc_jax.models import BN_EPSILON, Networks
+from xdesc_jax.networks import mlp
+from xdesc_jax.networks.mlp import BN_EPSILON, Networks
 from xdesc_jax.train.step import TrainState
 
 
@@ -50,7 +50,7 @@ def start_from_bundle(
         params[name], stats[name] = _unfold(layers, rows[source], "norm0" in params[name])
     if decoders:
         variables = {"params": params, "batch_stats": stats}
-        embeddings = jnp.concatenate([models.embed(networks, variables, rows[n], n) for n in networks.names])
+        embeddings = jnp.concatenate([mlp.embed(networks, variables, rows[n], n) for n in networks.names])
         for name in decoders:
             layers = scaled(bundle.networks[name], name, scales)
             params[name], stats[name] = _unfold(layers, embeddings, "norm0" in params[name])
@@ -111,7 +111,7 @@ def _unfold(
             x = jax.nn.relu(x @ kernel + bias)
             continue
         x = jnp.matmul(x, kernel, precision="highest")
-        mean, var = models.masked_moments(x, None, None)
+        mean, var = mlp.masked_moments(x, None, None)
         params[f"norm{i}"] = {"scale": jnp.sqrt(var + BN_EPSILON), "offset": mean + bias}
         stats[f"norm{i}"] = {"mean": mean, "var": var}
         x = jax.nn.relu(x + bias)

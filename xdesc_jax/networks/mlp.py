@@ -19,7 +19,7 @@ from jax import lax
 
 from xdesc_jax.config import ModelConfig
 from xdesc_jax.descriptors import DescriptorSpec
-from xdesc_jax.folding import BN_EPSILON
+from xdesc_jax.networks.folding import BN_EPSILON
 
 BN_MOMENTUM = 0.9  # PyTorch's momentum 0.1
 

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from xdesc_jax import models
 from xdesc_jax.config import ModelConfig
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec
+from xdesc_jax.networks import mlp
 
 SPECS = {
     "bits": binary_spec("bits", 11, hidden=(9, 6)),
@@ -18,35 +18,35 @@ SPECS = {
 
 def test_norm_and_its_gradient_at_zero_are_zero():
     x = jnp.array([[0.0, 0.0], [3.0, 4.0]])
-    value, gradient = jax.value_and_grad(lambda v: jnp.sum(models.l2_norm(v)))(x)
+    value, gradient = jax.value_and_grad(lambda v: jnp.sum(mlp.l2_norm(v)))(x)
     assert value == 5
     np.testing.assert_allclose(gradient, [[0, 0], [0.6, 0.8]], rtol=1e-6)
 
 
 def test_unit_rows_keep_zero_rows_with_finite_gradient():
     x = jnp.array([[0.0, 0.0], [3.0, 4.0]])
-    np.testing.assert_allclose(models.unit(x), [[0, 0], [0.6, 0.8]], rtol=1e-6)
-    gradient = jax.grad(lambda v: jnp.sum(models.unit(v) ** 2 * jnp.array([1.0, 2.0])))(x)
+    np.testing.assert_allclose(mlp.unit(x), [[0, 0], [0.6, 0.8]], rtol=1e-6)
+    gradient = jax.grad(lambda v: jnp.sum(mlp.unit(v) ** 2 * jnp.array([1.0, 2.0])))(x)
     assert np.isfinite(gradient).all()
 
 
 def test_moments_leave_out_masked_rows():
     x = jnp.array([[1.0, 5.0], [3.0, 5.0], [100.0, -7.0]])
-    mean, var = models.masked_moments(x, jnp.array([True, True, False]), None)
+    mean, var = mlp.masked_moments(x, jnp.array([True, True, False]), None)
     np.testing.assert_allclose(mean, [2, 5])
     np.testing.assert_allclose(var, [1, 0])
 
 
 def test_moments_survive_a_mean_far_above_the_deviation():
     x = 1e4 + np.random.default_rng(0).normal(0, 0.1, (64, 3)).astype(np.float32)
-    _, var = models.masked_moments(jnp.asarray(x), None, None)
+    _, var = mlp.masked_moments(jnp.asarray(x), None, None)
     np.testing.assert_allclose(var, x.astype(np.float64).var(axis=0), rtol=2e-2)
 
 
 def test_moments_are_synchronised_over_unequal_shards():
     """Shards of means 10, 0, 0, 0 have the mean 2.5 when full; with rows in one shard alone it is that shard's."""
     x = jnp.zeros((4, 6, 1)).at[0].set(10.0)
-    moments = jax.pmap(lambda v, m: models.masked_moments(v, m, "data"), "data", out_axes=None)
+    moments = jax.pmap(lambda v, m: mlp.masked_moments(v, m, "data"), "data", out_axes=None)
     mean, var = moments(x, jnp.ones((4, 6), bool))
     np.testing.assert_allclose((mean[0], var[0]), (2.5, 18.75))
     mean, var = moments(x, jnp.zeros((4, 6), bool).at[0, :5].set(True))
@@ -56,24 +56,24 @@ def test_moments_are_synchronised_over_unequal_shards():
 @pytest.mark.parametrize("kind", ["encoder_decoder", "pair"])
 def test_widths_follow_the_descriptors(kind):
     config = ModelConfig(kind=kind, embedding_width=6)
-    networks = models.build_networks(SPECS, config)
-    variables = models.init_variables(networks, jax.random.key(0))
+    networks = mlp.build_networks(SPECS, config)
+    variables = mlp.init_variables(networks, jax.random.key(0))
     for source in SPECS:
         x = jnp.ones((3, SPECS[source].width))
         for target in SPECS:
             if kind == "encoder_decoder" or source != target:
-                assert models.translate(networks, variables, x, source, target).shape == (
+                assert mlp.translate(networks, variables, x, source, target).shape == (
                     3,
                     SPECS[target].width,
                 )
     if kind == "encoder_decoder":
-        assert models.embed(networks, variables, jnp.ones((3, 5)), "plain").shape == (3, 6)
+        assert mlp.embed(networks, variables, jnp.ones((3, 5)), "plain").shape == (3, 6)
 
 
 def test_pair_network_has_the_weights_of_encoder_and_decoder():
     sift = DescriptorSpec("sift", 128, hidden=(1024, 1024), output="relu")
     hardnet = DescriptorSpec("hardnet", 128)
-    width = models.pair_hidden_width(sift, hardnet, ModelConfig())
+    width = mlp.pair_hidden_width(sift, hardnet, ModelConfig())
     encoder = 128 * 1024 + 1024 * 1024 + 1024 * 128
     decoder = 128 * 256 + 256 * 256 + 256 * 128
     assert 128 * width + width * width + width * 128 == pytest.approx(encoder + decoder, rel=2e-3)
@@ -82,9 +82,7 @@ def test_pair_network_has_the_weights_of_encoder_and_decoder():
 def test_bfloat16_matmul_is_close_forward_and_backward():
     x, kernel = (jax.random.normal(jax.random.key(i), s) for i, s in enumerate([(5, 33), (33, 7)]))
     exact = jax.value_and_grad(lambda a, b: jnp.sum(jnp.tanh(a @ b)), argnums=(0, 1))(x, kernel)
-    rounded = jax.value_and_grad(lambda a, b: jnp.sum(jnp.tanh(models.bfloat16_matmul(a, b))), argnums=(0, 1))(
-        x, kernel
-    )
+    rounded = jax.value_and_grad(lambda a, b: jnp.sum(jnp.tanh(mlp.bfloat16_matmul(a, b))), argnums=(0, 1))(x, kernel)
     assert rounded[1][0].dtype == jnp.float32
     for a, b in zip(jax.tree.leaves(exact), jax.tree.leaves(rounded), strict=True):
         np.testing.assert_allclose(b, a, atol=0.1)
@@ -92,8 +90,8 @@ def test_bfloat16_matmul_is_close_forward_and_backward():
 
 @pytest.mark.parametrize("normalization", ["batch", "none"])
 def test_layer_list_computes_what_the_modules_do(normalization):
-    networks = models.build_networks(SPECS, ModelConfig(embedding_width=6, normalization=normalization))
-    variables = models.init_variables(networks, jax.random.key(0))
+    networks = mlp.build_networks(SPECS, ModelConfig(embedding_width=6, normalization=normalization))
+    variables = mlp.init_variables(networks, jax.random.key(0))
     rng = np.random.default_rng(0)
     stats = jax.tree.map(lambda x: jnp.asarray(rng.uniform(0.5, 2, x.shape), jnp.float32), variables["batch_stats"])
     variables = variables | {"batch_stats": stats}
@@ -103,4 +101,4 @@ def test_layer_list_computes_what_the_modules_do(normalization):
         {"bias": 0.0} | params[f"linear{i}"] | params.get(f"norm{i}", {}) | stats[name].get(f"norm{i}", {})
         for i in range(3)
     ]
-    np.testing.assert_allclose(models.forward(layers, x), models.apply(networks, variables, name, x), atol=1e-5)
+    np.testing.assert_allclose(mlp.forward(layers, x), mlp.apply(networks, variables, name, x), atol=1e-5)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from xdesc_jax.descriptor_losses import Views, hardnet_loss, no_negatives, patch_codes, sosnet_loss
+from xdesc_jax.networks.descriptor_losses import Views, hardnet_loss, no_negatives, patch_codes, sosnet_loss
 
 LOSSES = {"hardnet": hardnet_loss, "sosnet": sosnet_loss}
 COMPARISONS = {"hardnet": [(0, 1), (1, 0)], "sosnet": [(0, 1), (1, 0), (0, 0), (1, 1)]}

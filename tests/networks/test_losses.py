@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from xdesc_jax import losses
-from xdesc_jax.losses import Rows
+from xdesc_jax.networks import losses
+from xdesc_jax.networks.losses import Rows
 
 
 def unit(x):

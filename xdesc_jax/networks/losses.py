@@ -14,7 +14,7 @@ import numpy as np
 import optax
 from jax import lax
 
-from xdesc_jax.models import l2_norm
+from xdesc_jax.networks.mlp import l2_norm
 
 EXCLUDED = -np.inf  # below any similarity
 # A matrix of similarities has at most so many columns, and as many pairs are mined at once as have together so many

@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from xdesc_jax.losses import EXCLUDED, Sum, first_maximum, masked_sum
-from xdesc_jax.models import l2_norm, unit
+from xdesc_jax.networks.losses import EXCLUDED, Sum, first_maximum, masked_sum
+from xdesc_jax.networks.mlp import l2_norm, unit
 
 MARGIN = 1.0
 NEIGHBOURS = 8
