@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from xdesc_jax import pretrained
-from xdesc_jax.infer import Stream, Translator
-from xdesc_jax.translate import translate
+from xdesc_jax.translation.translate import translate
+from xdesc_jax.translation.translator import Stream, Translator
 
 ROWS_PER_IMAGE = 5000
 MODEL, SOURCE, TARGET = "colmap", "colmap-sift", "hardnet-xdesc"

@@ -22,8 +22,8 @@ from translation import WIDTHS, random_translator
 
 from xdesc_jax import onnx_format, stablehlo_format
 from xdesc_jax.descriptors import unit_rows
-from xdesc_jax.infer import Translator
 from xdesc_jax.quantization import quantized
+from xdesc_jax.translation.translator import Translator
 from xdesc_jax.translation_graph import graph
 
 BATCHES = (1, 100, 2000)

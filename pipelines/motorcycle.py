@@ -20,8 +20,8 @@ from xdesc_jax.colmap.model import Camera, Model, Pose
 from xdesc_jax.evaluate.poses import rotation_error_deg
 from xdesc_jax.feature_set import FeatureSet
 from xdesc_jax.features.keypoints import COLMAP_CENTER
-from xdesc_jax.infer import Translator
 from xdesc_jax.routes import Mode, Router
+from xdesc_jax.translation.translator import Translator
 
 LEFT, RIGHT = "motorcycle/left.png", "motorcycle/right.png"
 # Calibration of the photos in scikit-image's documentation; origin at the centre of a pixel.

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from tests.support import small_translators
-from xdesc_jax import bundle as model_file
 from xdesc_jax import cli, export
 from xdesc_jax.config import ModelConfig
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, stored, unit_rows
-from xdesc_jax.deviation import RowStatistics
-from xdesc_jax.infer import Translator
 from xdesc_jax.networks import mlp
 from xdesc_jax.train import checkpoint
 from xdesc_jax.train.checkpoint import TrainedModel
+from xdesc_jax.translation import bundle as model_file
+from xdesc_jax.translation.deviation import RowStatistics
+from xdesc_jax.translation.translator import Translator
 
 SPECS = {
     "grid": DescriptorSpec("grid", 12, output="relu", storage_dtype="uint8", storage_scale=512.0, hidden=(31, 17)),

@@ -16,7 +16,7 @@ from xdesc_jax.colmap.pycolmap_api import pycolmap
 from xdesc_jax.features.store import ImageFeatures, StoreWriter
 from xdesc_jax.inspection import inspect
 from xdesc_jax.match_file import MatchWriter
-from xdesc_jax.translate import translate
+from xdesc_jax.translation.translate import translate
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ OWNERS = {
     "orbax": ("train/checkpoint.py",),
     "pycolmap": ("colmap/pycolmap_api.py",),
     "h5py": ("features/store.py", "match_file.py"),
-    "safetensors": ("bundle.py", "features/weights.py", "files/tensors.py"),
+    "safetensors": ("translation/bundle.py", "features/weights.py", "files/tensors.py"),
     "platformdirs": ("features/official.py",),
     "torch": ("files/pytorch.py",),
     "onnx": ("onnx_format.py",),

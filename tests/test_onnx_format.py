@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.small_translators import ROUTES, SPECS, by_definition, encoder_decoder, pairs, rows
 from xdesc_jax import onnx_format
-from xdesc_jax.infer import Translator
+from xdesc_jax.translation.translator import Translator
 from xdesc_jax.translation_graph import graph
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed")

@@ -12,7 +12,7 @@ from pipelines import pretrained as pipeline  # noqa: E402
 from xdesc_jax import pretrained  # noqa: E402
 from xdesc_jax.config import LossConfig, ModelConfig, TrainConfig  # noqa: E402
 from xdesc_jax.data.scenes import scenes  # noqa: E402
-from xdesc_jax.infer import Translator  # noqa: E402
+from xdesc_jax.translation.translator import Translator  # noqa: E402
 
 MODEL = ModelConfig(embedding_width=16, hidden_handcrafted=(24,))
 BASE = TrainConfig(descriptors=("brief", "opencv-sift"), epochs=1, batch_size=32, resident=True, model=MODEL)

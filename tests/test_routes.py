@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from xdesc_jax import cli
-from xdesc_jax.bundle import Bundle
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, pack_bits, unit_rows
 from xdesc_jax.feature_set import FeatureSet, Held
 from xdesc_jax.features.store import FeatureStore, ImageFeatures, StoreWriter
-from xdesc_jax.infer import Translator
 from xdesc_jax.match_file import MatchFile
 from xdesc_jax.matching import match as match_rows
 from xdesc_jax.routes import Router, Rows
+from xdesc_jax.translation.bundle import Bundle
+from xdesc_jax.translation.translator import Translator
 
 WIDTH = 6
 TURNS = {n: np.linalg.qr(np.random.default_rng(i).normal(size=(WIDTH, WIDTH)))[0] for i, n in enumerate("abc")}

@@ -10,7 +10,7 @@ from jax import export
 
 from tests.support.small_translators import SPECS, by_definition, encoder_decoder, pairs, rows
 from xdesc_jax import stablehlo_format
-from xdesc_jax.infer import Translator
+from xdesc_jax.translation.translator import Translator
 from xdesc_jax.translation_graph import graph
 
 MODELS = {"encoder_decoder": encoder_decoder(), "pair": pairs()}

@@ -33,7 +33,11 @@ STAGES: dict[tuple[str, ...], tuple[str, str, str]] = {
         "run directory -> descriptor weights",
     ),
     ("import",): ("xdesc_jax.pytorch_translator:import_model", "torch", "the authors' PyTorch file -> one model file"),
-    ("translate",): ("xdesc_jax.translate:translate", "", "descriptors -> another type, or the joint space"),
+    ("translate",): (
+        "xdesc_jax.translation.translate:translate",
+        "",
+        "descriptors -> another type, or the joint space",
+    ),
     ("inspect",): ("xdesc_jax.inspection:inspect", "", "what a database, feature, match or model file holds"),
     ("match",): ("xdesc_jax.match:match", "", "features, also of mixed descriptors -> matches"),
     ("retrieve",): ("xdesc_jax.retrieval:retrieve", "", "feature files -> pairs of photos of the same place"),

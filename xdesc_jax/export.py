@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from xdesc_jax import __version__, console, graph_export, pretrained, pytorch_translator
-from xdesc_jax import ratios as ratio_keys
-from xdesc_jax.bundle import Bundle, Layers, ParitySample, inherit_space, load
 from xdesc_jax.descriptors import DescriptorSpec, from_stored
 from xdesc_jax.files import pytorch
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, read_json, staged, write_json
-from xdesc_jax.infer import PARITY_TOLERANCE, Translator
 from xdesc_jax.networks.folding import fold
 from xdesc_jax.quantization import equal, quantized
+from xdesc_jax.translation import ratios as ratio_keys
+from xdesc_jax.translation.bundle import Bundle, Layers, ParitySample, inherit_space, load
+from xdesc_jax.translation.translator import PARITY_TOLERANCE, Translator
 
 if TYPE_CHECKING:
     from xdesc_jax.train.checkpoint import TrainedModel

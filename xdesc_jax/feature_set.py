@@ -16,11 +16,11 @@ from types import TracebackType
 
 import numpy as np
 
-from xdesc_jax import ratios as ratio_keys
 from xdesc_jax.colmap.database import DatabaseReader, is_database
 from xdesc_jax.descriptors import DescriptorSpec, get_spec
 from xdesc_jax.features.keypoints import from_colmap
 from xdesc_jax.features.store import FeatureStore, ImageFeatures
+from xdesc_jax.translation import ratios as ratio_keys
 
 _SHOWN = 5
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from xdesc_jax import console, onnx_format, stablehlo_format
 from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, read_json, staged, write_json
-from xdesc_jax.infer import PARITY_TOLERANCE, Translator
+from xdesc_jax.translation.translator import PARITY_TOLERANCE, Translator
 from xdesc_jax.translation_graph import Graph, description, deviation, every, graph
 
 FORMATS: dict[str, types.ModuleType] = {"onnx": onnx_format, "stablehlo": stablehlo_format}

@@ -14,14 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from xdesc_jax import bundle, console, pretrained
+from xdesc_jax import console, pretrained
 from xdesc_jax.colmap import contents
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.store import FeatureStore
 from xdesc_jax.files.whole import write_json
-from xdesc_jax.infer import Translator
 from xdesc_jax.match_file import MatchFile
-from xdesc_jax.ratios import RATIOS, TRANSLATED_FROM
+from xdesc_jax.translation import bundle
+from xdesc_jax.translation.ratios import RATIOS, TRANSLATED_FROM
+from xdesc_jax.translation.translator import Translator
 
 _STARTS = {
     b"\x1f\x8b": "a gzip archive", b"PK": "a zip archive (.npz, .pth)", b"\x93NUMPY": "a numpy array",

@@ -25,13 +25,13 @@ from xdesc_jax.colmap.database_writer import DatabaseWriter
 from xdesc_jax.feature_set import FeatureSet, Held
 from xdesc_jax.features.store import found_hash
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, write_json
-from xdesc_jax.infer import Translator
 from xdesc_jax.match_file import MatchWriter, check_names
 from xdesc_jax.match_parts import MatchParts, PairMatches
 from xdesc_jax.matching import Matches
 from xdesc_jax.pair_list import Pair, distinct, in_blocks, read_pairs
-from xdesc_jax.ratios import strictest
 from xdesc_jax.routes import KEPT_BYTES, Mode, Route, Router, Rows
+from xdesc_jax.translation.ratios import strictest
+from xdesc_jax.translation.translator import Translator
 
 EXHAUSTIVE, RETRIEVAL = "exhaustive", "retrieval"
 BACKENDS = {"numpy": "xdesc_jax.matching", "jax": "xdesc_jax.matching_jax"}

@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from xdesc_jax.bundle import Bundle, Layers, ParitySample
 from xdesc_jax.descriptors import DescriptorSpec, from_stored, unit_rows
-from xdesc_jax.int8 import from_int8, to_int8
+from xdesc_jax.translation.bundle import Bundle, Layers, ParitySample
+from xdesc_jax.translation.int8 import from_int8, to_int8
 
 
 def quantized(bundle: Bundle, dtype: Literal["float16", "int8"], fixed: Mapping[str, Layers] | None = None) -> Bundle:

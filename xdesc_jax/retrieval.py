@@ -20,8 +20,8 @@ from xdesc_jax import console, pretrained
 from xdesc_jax.descriptors import DescriptorSpec, unit_rows
 from xdesc_jax.feature_set import FeatureSet
 from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, read_json, write_json
-from xdesc_jax.infer import EMBEDDING, Translator
 from xdesc_jax.routes import Rows
+from xdesc_jax.translation.translator import EMBEDDING, Translator
 
 CLUSTERS = 64  # vectors of 64 x 128 floats are 32 KB a photo
 SAMPLE_ROWS = 32768  # that the vocabulary is made of

@@ -22,8 +22,8 @@ import numpy as np
 
 from xdesc_jax.descriptors import DescriptorSpec, from_stored
 from xdesc_jax.feature_set import FeatureSet, Held
-from xdesc_jax.infer import EMBEDDING, Stream, Translator, ZeroRowsWarning
-from xdesc_jax.ratios import DEFAULT, key
+from xdesc_jax.translation.ratios import DEFAULT, key
+from xdesc_jax.translation.translator import EMBEDDING, Stream, Translator, ZeroRowsWarning
 
 Mode = Literal["native", "embed", "progressive", "directional"]
 MODES: tuple[Mode, ...] = ("native", "embed", "progressive", "directional")

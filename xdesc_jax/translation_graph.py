@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from xdesc_jax import __version__
-from xdesc_jax.bundle import Layers
 from xdesc_jax.descriptors import DescriptorSpec, from_stored, unit_rows
-from xdesc_jax.infer import EMBEDDING, PARITY_TOLERANCE, Translator
+from xdesc_jax.translation.bundle import Layers
+from xdesc_jax.translation.translator import EMBEDDING, PARITY_TOLERANCE, Translator
 
 FORMAT_VERSION = 1
 CHECK_ROWS = 32

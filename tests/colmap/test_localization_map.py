@@ -12,8 +12,8 @@ from xdesc_jax.colmap.pycolmap_api import pycolmap, read_model
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.feature_set import FeatureSet
 from xdesc_jax.features.store import FeatureStore, StoreWriter
-from xdesc_jax.infer import Translator
 from xdesc_jax.routes import Router
+from xdesc_jax.translation.translator import Translator
 
 
 def build(place, features, mode="native", target=None, **settings):

@@ -12,7 +12,7 @@ from xdesc_jax.colmap.model import Camera
 from xdesc_jax.colmap.pycolmap_api import pycolmap
 from xdesc_jax.descriptors import unit_rows
 from xdesc_jax.features.store import FeatureStore
-from xdesc_jax.infer import Translator
+from xdesc_jax.translation.translator import Translator
 
 
 def features(place, name, descriptor="own-a"):

@@ -4,9 +4,9 @@ import cv2
 import numpy as np
 import pytest
 
-from xdesc_jax.bundle import Bundle
 from xdesc_jax.descriptors import DescriptorSpec, unit_rows
 from xdesc_jax.features.store import ImageFeatures, StoreWriter
+from xdesc_jax.translation.bundle import Bundle
 
 WIDTH = 24
 

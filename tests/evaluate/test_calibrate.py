@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from xdesc_jax import cli
-from xdesc_jax.bundle import Bundle, load
 from xdesc_jax.descriptors import DescriptorSpec, unit_rows
 from xdesc_jax.evaluate.calibrate import Ranked, best, calibrate, choose
 from xdesc_jax.evaluate.homography import Comparison, Searched
 from xdesc_jax.evaluate.measures import GroundTruth
 from xdesc_jax.features.store import FeatureStore, StoreWriter
+from xdesc_jax.translation.bundle import Bundle, load
 
 WIDTH = 24
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.support.small_translators import encoder_decoder, rows
-from xdesc_jax.bundle import load
-from xdesc_jax.infer import Translator
+from xdesc_jax.translation.bundle import load
+from xdesc_jax.translation.translator import Translator
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from xdesc_jax import pretrained
-from xdesc_jax.bundle import Bundle
 from xdesc_jax.descriptors import DescriptorSpec
+from xdesc_jax.translation.bundle import Bundle
 
 CARD = {
     "kind": "translator",

@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from xdesc_jax import bundle, cli, pretrained
+from xdesc_jax import cli, pretrained
 from xdesc_jax.descriptors import unit_rows
 from xdesc_jax.evaluate.command import homography
 from xdesc_jax.export import export
 from xdesc_jax.files import pytorch
-from xdesc_jax.infer import Translator
+from xdesc_jax.translation import bundle
+from xdesc_jax.translation.translator import Translator
 
 ROWS = unit_rows(np.random.default_rng(0).normal(size=(7, 5)))
 

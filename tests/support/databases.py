@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from xdesc_jax.bundle import Bundle
 from xdesc_jax.colmap.pycolmap_api import pycolmap
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, get_spec
-from xdesc_jax.deviation import RowStatistics
+from xdesc_jax.translation.bundle import Bundle
+from xdesc_jax.translation.deviation import RowStatistics
 
 SPECS = {
     "colmap-sift": get_spec("colmap-sift"),

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from xdesc_jax.bundle import Bundle
 from xdesc_jax.colmap.model import Camera, Pose
 from xdesc_jax.colmap.pycolmap_api import pycolmap
 from xdesc_jax.descriptors import DescriptorSpec, unit_rows
 from xdesc_jax.features.store import FeatureStore, ImageFeatures, StoreWriter
+from xdesc_jax.translation.bundle import Bundle
 
 WIDTH = 24
 NOISE = 0.03  # of a row's values, from photo to photo

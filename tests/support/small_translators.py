@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from xdesc_jax.bundle import Bundle, ParitySample
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, stored, unit_rows
-from xdesc_jax.deviation import RowStatistics
+from xdesc_jax.translation.bundle import Bundle, ParitySample
+from xdesc_jax.translation.deviation import RowStatistics
 
 SPECS = {
     "grid": DescriptorSpec("grid", 12, output="relu", storage_dtype="uint8", storage_scale=512.0),

@@ -18,13 +18,13 @@ import pytest
 from tests.support import toy_records as toy
 from tests.support.root import ROOT
 from xdesc_jax.export import export
-from xdesc_jax.infer import Translator
 from xdesc_jax.sweep import run as sweep_run
 from xdesc_jax.sweep.config import SweepConfig, expand
 from xdesc_jax.sweep.results import read_results
 from xdesc_jax.sweep.run import sweep
 from xdesc_jax.train.checkpoint import load_model
 from xdesc_jax.train.run import train
+from xdesc_jax.translation.translator import Translator
 
 BASE = dataclasses.replace(toy.toy_config(), epochs=2)
 MEMBERS = (

@@ -22,13 +22,13 @@ from xdesc_jax.config import LossConfig, ModelConfig, OptimizerConfig
 from xdesc_jax.descriptors import DescriptorSpec, from_stored
 from xdesc_jax.export import export, to_bundle
 from xdesc_jax.files.whole import content_hash
-from xdesc_jax.infer import Translator
 from xdesc_jax.networks import mlp
 from xdesc_jax.train.checkpoint import Checkpoints, load_model
 from xdesc_jax.train.loop import dispatch_sizes
 from xdesc_jax.train.run import train
 from xdesc_jax.train.step import create_state
 from xdesc_jax.train.warmstart import start_from_bundle
+from xdesc_jax.translation.translator import Translator
 
 
 def weights(run: Path, which: str = "latest") -> list[np.ndarray]:

@@ -17,7 +17,6 @@ from pathlib import Path
 import numpy as np
 
 from xdesc_jax import console
-from xdesc_jax import ratios as ratio_keys
 from xdesc_jax.colmap import own_tables
 from xdesc_jax.colmap.cameras import Intrinsics, Sharing, check_shared, share_cameras
 from xdesc_jax.colmap.database import MAX_IMAGES, DatabaseReader
@@ -26,6 +25,7 @@ from xdesc_jax.feature_set import FeatureSet
 from xdesc_jax.features.keypoints import Keypoints, to_colmap
 from xdesc_jax.files.whole import atomic
 from xdesc_jax.match_file import MatchFile, check_names
+from xdesc_jax.translation import ratios as ratio_keys
 
 COUNTS = "counts"  # attribute of our tables: what `build_database` and `copy_database` return
 MEASURED = "measured_cameras"  # attribute of our tables: ids of cameras that mapping keeps

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from xdesc_jax.colmap.database import DatabaseReader
-from xdesc_jax.ratios import RATIOS, check
+from xdesc_jax.translation.ratios import RATIOS, check
 
 _NOT_SAID = "not said"
 _PARTS = ("cameras", "images", "points3D", "rigs", "frames")

@@ -19,9 +19,9 @@ from xdesc_jax.colmap.model import Model
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.feature_set import FeatureSet, Held
 from xdesc_jax.features.keypoints import COLMAP_CENTER
-from xdesc_jax.infer import Translator
 from xdesc_jax.retrieval import VladIndex, joint_space
 from xdesc_jax.routes import Router, Rows
+from xdesc_jax.translation.translator import Translator
 
 SHOWN = 5
 # Of the longer side: how far the keypoints of an undistorted model may lie from those of the features; the rows

@@ -23,11 +23,11 @@ from xdesc_jax.colmap.query_features import QueryFeatures
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.feature_set import FeatureSet, Held
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, read_json, write_json
-from xdesc_jax.infer import Translator
 from xdesc_jax.match import EXHAUSTIVE
 from xdesc_jax.pair_list import read_pairs
 from xdesc_jax.retrieval import joint_space
 from xdesc_jax.routes import Router
+from xdesc_jax.translation.translator import Translator
 
 POSES, RESULTS = "poses.txt", "results.json"
 

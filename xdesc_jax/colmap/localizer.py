@@ -27,9 +27,9 @@ from xdesc_jax.colmap.query_features import QueryFeatures
 from xdesc_jax.descriptors import DescriptorSpec, get_spec
 from xdesc_jax.feature_set import FeatureSet, Held
 from xdesc_jax.features.keypoints import COLMAP_CENTER
-from xdesc_jax.infer import EMBEDDING, Translator
 from xdesc_jax.matching import match
 from xdesc_jax.routes import Mode, Router
+from xdesc_jax.translation.translator import EMBEDDING, Translator
 
 # Photo -> keypoints [N, 2] and descriptors [N, D].
 Extractor = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]

@@ -10,7 +10,7 @@ import numpy as np
 
 from xdesc_jax.descriptors import DescriptorSpec, canonical, pack_bits
 from xdesc_jax.feature_set import Held
-from xdesc_jax.infer import DeviationWarning, Translator
+from xdesc_jax.translation.translator import DeviationWarning, Translator
 
 
 class QueryFeatures:

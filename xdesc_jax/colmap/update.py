@@ -23,8 +23,8 @@ from xdesc_jax.descriptors import from_stored
 from xdesc_jax.feature_set import Held
 from xdesc_jax.features.keypoints import COLMAP_CENTER
 from xdesc_jax.features.store import ImageFeatures
-from xdesc_jax.infer import EMBEDDING
 from xdesc_jax.retrieval import VladIndex, vlad
+from xdesc_jax.translation.translator import EMBEDDING
 
 
 @dataclasses.dataclass(frozen=True)

@@ -29,9 +29,9 @@ from xdesc_jax.evaluate.poses import LOCALIZATION, UNITS, Scale, label, pose_err
 from xdesc_jax.feature_set import FeatureSet, Held
 from xdesc_jax.features.store import ImageFeatures, StoreWriter
 from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, read_json, write_json
-from xdesc_jax.infer import Translator
-from xdesc_jax.ratios import RATIOS, TRANSLATED_FROM
 from xdesc_jax.routes import Router
+from xdesc_jax.translation.ratios import RATIOS, TRANSLATED_FROM
+from xdesc_jax.translation.translator import Translator
 
 MODEL, FEATURES, SUMMARY, REPORT = "model", "features.h5", "summary.json", "report.html"
 _SHOWN = 5

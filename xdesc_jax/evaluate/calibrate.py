@@ -21,14 +21,15 @@ from typing import Any
 
 import numpy as np
 
-from xdesc_jax import console, pretrained, ratios
-from xdesc_jax.bundle import save_ratios
+from xdesc_jax import console, pretrained
 from xdesc_jax.evaluate.command import extracted_stores, given_stores
 from xdesc_jax.evaluate.homography import Comparison, Searched, comparisons, search
 from xdesc_jax.evaluate.measures import CORRECT_PX
 from xdesc_jax.evaluate.scenes import find_scenes
 from xdesc_jax.files.whole import content_hash, write_json
-from xdesc_jax.infer import Translator
+from xdesc_jax.translation import ratios
+from xdesc_jax.translation.bundle import save_ratios
+from xdesc_jax.translation.translator import Translator
 
 GRID = np.arange(1, 1001) / 1000
 KEPT_SHARE = 0.5  # of the correct matches at the best F1 score

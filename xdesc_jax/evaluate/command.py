@@ -29,7 +29,7 @@ from xdesc_jax.evaluate.report import (
 from xdesc_jax.evaluate.scenes import Scene, find_scenes
 from xdesc_jax.features.store import FeatureStore
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, read_json, write_json
-from xdesc_jax.infer import Translator
+from xdesc_jax.translation.translator import Translator
 
 RESULTS, REPORT = "homography.json", "report.html"
 _PROBE_PX = np.array([[0, 0], [640, 0], [640, 480], [0, 480]], np.float64)

@@ -26,7 +26,7 @@ Mode = Literal["native", "translated", "joint", "naive"]
 
 
 class Translates(Protocol):
-    """What is asked of a translator; `xdesc_jax.infer.Translator` is one."""
+    """What is asked of a translator; `xdesc_jax.translation.translator.Translator` is one."""
 
     @property
     def names(self) -> Sequence[str]: ...

@@ -19,7 +19,7 @@ from xdesc_jax.evaluate.homography import Comparison, Mode, Result, Translates, 
 from xdesc_jax.evaluate.measures import RATIO, Measures
 from xdesc_jax.evaluate.page import Picture, definitions, figure, number, table, write_page
 from xdesc_jax.evaluate.scenes import PhotoPair
-from xdesc_jax.infer import Translator
+from xdesc_jax.translation.translator import Translator
 
 MEASURES_EXPLAINED = {
     "AP": (

@@ -22,17 +22,17 @@ import numpy as np
 import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers
 
-from xdesc_jax.bundle import Bundle
 from xdesc_jax.config import TrainConfig, from_dict
 from xdesc_jax.console import warn
 from xdesc_jax.descriptors import DescriptorSpec
-from xdesc_jax.deviation import RowStatistics
 from xdesc_jax.files.whole import FULL, read_json
 from xdesc_jax.networks import mlp
 from xdesc_jax.train import hosts, parallel
 from xdesc_jax.train.frozen import extend, freeze_members, load_frozen
 from xdesc_jax.train.inputs import Statistics
 from xdesc_jax.train.step import TrainState, create_state
+from xdesc_jax.translation.bundle import Bundle
+from xdesc_jax.translation.deviation import RowStatistics
 
 METRIC = "mean_rank1"
 UNMEASURED = {METRIC: -1.0}  # of checkpoints within an epoch: worse than any that was measured

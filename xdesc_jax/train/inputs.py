@@ -20,12 +20,12 @@ from xdesc_jax.data import open_source
 from xdesc_jax.data.schema import PATCH, PHOTO, RecordInfo
 from xdesc_jax.data.source import Source
 from xdesc_jax.descriptors import DescriptorSpec, get_spec, stored
-from xdesc_jax.deviation import RowStatistics
 from xdesc_jax.features.describe import describer, weight_file
 from xdesc_jax.features.jitter import JitterSettings, jitter
 from xdesc_jax.features.weights import parse_weights
 from xdesc_jax.files.whole import atomic
 from xdesc_jax.train.step import Batch, describe_inputs, read_inputs
+from xdesc_jax.translation.deviation import RowStatistics
 
 STATISTICS_ROWS = 65536
 SAMPLE_ROWS = 64

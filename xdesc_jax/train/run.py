@@ -15,8 +15,6 @@ import jax
 import tyro
 
 from xdesc_jax import console, pretrained
-from xdesc_jax.bundle import Bundle
-from xdesc_jax.bundle import load as load_bundle
 from xdesc_jax.config import TrainConfig
 from xdesc_jax.data.schema import RecordInfo
 from xdesc_jax.files.whole import read_json
@@ -30,6 +28,8 @@ from xdesc_jax.train.run_directory import check_batch, clear, defaults_of, resum
 from xdesc_jax.train.step import TrainState, create_state, hyper_of, keys_of
 from xdesc_jax.train.validation import validator
 from xdesc_jax.train.warmstart import check_fit, start_from_bundle
+from xdesc_jax.translation.bundle import Bundle
+from xdesc_jax.translation.bundle import load as load_bundle
 
 
 def train(

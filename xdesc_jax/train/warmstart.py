@@ -15,10 +15,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xdesc_jax.bundle import Bundle
 from xdesc_jax.networks import mlp
 from xdesc_jax.networks.mlp import BN_EPSILON, Networks
 from xdesc_jax.train.step import TrainState
+from xdesc_jax.translation.bundle import Bundle
 
 
 def start_from_bundle(

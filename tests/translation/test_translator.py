@@ -9,11 +9,11 @@ import warnings
 import numpy as np
 import pytest
 
-from xdesc_jax import infer
-from xdesc_jax.bundle import Bundle, ParitySample
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, embedding_spec, pack_bits, stored, unit_rows
-from xdesc_jax.deviation import RowStatistics
-from xdesc_jax.infer import DeviationWarning, Translator, ZeroRowsWarning
+from xdesc_jax.translation import translator as infer
+from xdesc_jax.translation.bundle import Bundle, ParitySample
+from xdesc_jax.translation.deviation import RowStatistics
+from xdesc_jax.translation.translator import DeviationWarning, Translator, ZeroRowsWarning
 
 SPECS = {
     "grid": DescriptorSpec("grid", 12, output="relu", storage_dtype="uint8", storage_scale=512.0),

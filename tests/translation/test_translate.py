@@ -8,11 +8,12 @@ import h5py
 import numpy as np
 import pytest
 
-from xdesc_jax import cli, translate
-from xdesc_jax.bundle import Bundle
+from xdesc_jax import cli
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, pack_bits, stored, unit_rows
 from xdesc_jax.features.store import FeatureStore, ImageFeatures, StoreWriter
-from xdesc_jax.infer import Translator
+from xdesc_jax.translation import translate
+from xdesc_jax.translation.bundle import Bundle
+from xdesc_jax.translation.translator import Translator
 
 SPECS = {
     "grid": DescriptorSpec("grid", 12, output="relu", storage_dtype="uint8", storage_scale=512.0),

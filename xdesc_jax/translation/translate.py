@@ -17,13 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from xdesc_jax import console, pretrained, translate_database
+from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.database import DatabaseReader, is_database
 from xdesc_jax.colmap.database_file import database_hash
 from xdesc_jax.features.store import FeatureStore, StoreWriter, found_hash
 from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, read_json, write_json
-from xdesc_jax.infer import Stream, Translator, ZeroRowsWarning
-from xdesc_jax.ratios import origin
+from xdesc_jax.translation import translate_database
+from xdesc_jax.translation.ratios import origin
+from xdesc_jax.translation.translator import Stream, Translator, ZeroRowsWarning
 
 ROWS = 65536  # rows of an array translated between two steps of the progress bar
 FORMATS = (".h5", ".npy")

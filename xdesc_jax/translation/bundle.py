@@ -29,12 +29,12 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from xdesc_jax import ratios as ratio_keys
 from xdesc_jax.descriptors import DescriptorSpec, embedding_spec
-from xdesc_jax.deviation import RowStatistics
 from xdesc_jax.files import arrays
 from xdesc_jax.files import tensors as tensor_file
-from xdesc_jax.int8 import from_int8, to_int8
+from xdesc_jax.translation import ratios as ratio_keys
+from xdesc_jax.translation.deviation import RowStatistics
+from xdesc_jax.translation.int8 import from_int8, to_int8
 
 FORMAT = "xdesc-translator"
 VERSION = 2
@@ -76,7 +76,7 @@ class Bundle:
         provenance: where the weights come from (data, dates, versions, scores).
         space_id: 12 hex digits that name the joint space; derived from the encoders where not given, None
             for pair networks.
-        ratios: calibrated ratio thresholds by the keys of `xdesc_jax.ratios`; none in older files.
+        ratios: calibrated ratio thresholds by the keys of `xdesc_jax.translation.ratios`; none in older files.
 
     Raises:
         ValueError: shapes that do not chain, values that are not finite, names without a spec, or ratios of

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from xdesc_jax.descriptors import from_stored, get_spec
-from xdesc_jax.deviation import Deviation, RowStatistics
+from xdesc_jax.translation.deviation import Deviation, RowStatistics
 
 NAMES = ("brief", "sift", "sift-kornia05")
 TRAINING = {"bsds": 30, "imagenet": 28, "urban": 10, "wallpapers": 4}

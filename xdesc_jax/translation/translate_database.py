@@ -19,8 +19,8 @@ from xdesc_jax.colmap.contents import parse_ratios
 from xdesc_jax.colmap.database import DatabaseReader
 from xdesc_jax.colmap.database_writer import DatabaseWriter
 from xdesc_jax.descriptors import DescriptorSpec
-from xdesc_jax.infer import Stream, Translator
-from xdesc_jax.ratios import RATIOS, trace
+from xdesc_jax.translation.ratios import RATIOS, trace
+from xdesc_jax.translation.translator import Stream, Translator
 
 COMMIT_SECONDS = 5.0  # what a killed run loses at most, besides the image that it was at
 

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
-from xdesc_jax import bundle as model_file
 from xdesc_jax import pretrained
-from xdesc_jax.bundle import Bundle, Layers
 from xdesc_jax.descriptors import EMBEDDING_PREFIX, DescriptorSpec, canonical, from_stored, stored, unit_rows
-from xdesc_jax.deviation import Deviation, RowStatistics
-from xdesc_jax.ratios import key
+from xdesc_jax.translation import bundle as model_file
+from xdesc_jax.translation.bundle import Bundle, Layers
+from xdesc_jax.translation.deviation import Deviation, RowStatistics
+from xdesc_jax.translation.ratios import key
 
 EMBEDDING = "embedding"
 # 2048 x 1024 floats are 8 MB: large enough for full matrix-product speed, and the passes for bias and ReLU

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from xdesc_jax.deviation import Deviation, RowStatistics
+from xdesc_jax.translation.deviation import Deviation, RowStatistics
 
 WIDTH = 24
 

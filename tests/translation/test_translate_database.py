@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 
 from tests.support.databases import SPECS, edit, make_3, make_4, make_model, sift_rows, state, tables
-from xdesc_jax import cli, translate_database
+from xdesc_jax import cli
 from xdesc_jax.colmap.database import DatabaseReader
 from xdesc_jax.colmap.database_writer import DatabaseWriter
 from xdesc_jax.colmap.pycolmap_api import pycolmap
 from xdesc_jax.descriptors import DescriptorSpec, pack_bits
-from xdesc_jax.infer import Stream, Translator
-from xdesc_jax.translate import translate
+from xdesc_jax.translation import translate_database
+from xdesc_jax.translation.translate import translate
+from xdesc_jax.translation.translator import Stream, Translator
 
 MAKERS = {"3": make_3, "4": make_4}
 

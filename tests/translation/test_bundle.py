@@ -10,9 +10,9 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from xdesc_jax.bundle import Bundle, ParitySample, inherit_space, load, save_ratios, space_id
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, get_spec
-from xdesc_jax.deviation import RowStatistics
+from xdesc_jax.translation.bundle import Bundle, ParitySample, inherit_space, load, save_ratios, space_id
+from xdesc_jax.translation.deviation import RowStatistics
 
 
 def layers(rng, *widths):

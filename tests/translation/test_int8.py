@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from xdesc_jax.int8 import from_int8, to_int8
+from xdesc_jax.translation.int8 import from_int8, to_int8
 
 
 def test_a_hand_made_kernel():
