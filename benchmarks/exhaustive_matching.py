@@ -22,9 +22,9 @@ import numpy as np
 
 from xdesc_jax.colmap.pycolmap_api import pycolmap
 from xdesc_jax.descriptors import get_spec, stored, unit_rows
-from xdesc_jax.feature_set import FeatureSet
-from xdesc_jax.matching import match
-from xdesc_jax.routes import Router, Rows
+from xdesc_jax.matching.feature_set import FeatureSet
+from xdesc_jax.matching.nearest import match
+from xdesc_jax.matching.routes import Router, Rows
 from xdesc_jax.translation.translator import Translator
 
 SHARED = 0.3  # of a photo's rows show what the other photos show

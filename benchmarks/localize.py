@@ -18,9 +18,9 @@ from xdesc_jax.colmap.localization_map import LocalizationMap, MapPhoto
 from xdesc_jax.colmap.localizer import Localization, Localizer
 from xdesc_jax.colmap.model import Camera, Pose
 from xdesc_jax.descriptors import get_spec, unit_rows
-from xdesc_jax.feature_set import Held
-from xdesc_jax.retrieval import VladIndex
-from xdesc_jax.routes import Router
+from xdesc_jax.matching.feature_set import Held
+from xdesc_jax.matching.retrieval import VladIndex
+from xdesc_jax.matching.routes import Router
 from xdesc_jax.translation.translator import EMBEDDING, Translator
 
 PHOTOS, POINTS, KEYPOINTS, QUERIES, RETRIEVED = 50, 12000, 2000, 15, 20

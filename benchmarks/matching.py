@@ -17,7 +17,7 @@ import cv2
 import numpy as np
 
 from xdesc_jax.descriptors import unit_rows
-from xdesc_jax.matching import match
+from xdesc_jax.matching.nearest import match
 
 REPEATS = 3
 ROWS = 8192

@@ -39,7 +39,7 @@ from xdesc_jax.evaluate.page import Picture
 from xdesc_jax.evaluate.poses import MAPPING, UNITS, Scale, label
 from xdesc_jax.evaluate.sfm import measure
 from xdesc_jax.files.whole import config_hash, content_hash, read_json, write_json
-from xdesc_jax.match import match
+from xdesc_jax.matching.match import match
 
 Method = Literal["standard", "own quarter", "embed", "progressive"]
 

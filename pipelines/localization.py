@@ -35,10 +35,10 @@ from xdesc_jax.colmap.reconstruct_command import reconstruct
 from xdesc_jax.evaluate import map_drawing
 from xdesc_jax.evaluate.map_report import Spread, Table, both, write_map_report
 from xdesc_jax.evaluate.poses import LOCALIZATION, UNITS, Scale, label, pose_errors
-from xdesc_jax.feature_set import FeatureSet
 from xdesc_jax.files.whole import config_hash, content_hash, read_json, write_json
-from xdesc_jax.match import match
-from xdesc_jax.routes import Mode
+from xdesc_jax.matching.feature_set import FeatureSet
+from xdesc_jax.matching.match import match
+from xdesc_jax.matching.routes import Mode
 from xdesc_jax.translation.translator import Translator
 
 Scenario = Literal["standard", "continuous deployment", "cross-device", "collaborative"]

@@ -18,9 +18,9 @@ from xdesc_jax.colmap.localization_map import LocalizationMap
 from xdesc_jax.colmap.localizer import Localization, Localizer
 from xdesc_jax.colmap.model import Camera, Model, Pose
 from xdesc_jax.evaluate.poses import rotation_error_deg
-from xdesc_jax.feature_set import FeatureSet
 from xdesc_jax.features.keypoints import COLMAP_CENTER
-from xdesc_jax.routes import Mode, Router
+from xdesc_jax.matching.feature_set import FeatureSet
+from xdesc_jax.matching.routes import Mode, Router
 from xdesc_jax.translation.translator import Translator
 
 LEFT, RIGHT = "motorcycle/left.png", "motorcycle/right.png"

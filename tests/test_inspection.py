@@ -15,7 +15,7 @@ from xdesc_jax.colmap.database_writer import DatabaseWriter
 from xdesc_jax.colmap.pycolmap_api import pycolmap
 from xdesc_jax.features.store import ImageFeatures, StoreWriter
 from xdesc_jax.inspection import inspect
-from xdesc_jax.match_file import MatchWriter
+from xdesc_jax.matching.match_file import MatchWriter
 from xdesc_jax.translation.translate import translate
 
 

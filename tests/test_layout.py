@@ -16,7 +16,7 @@ OWNERS = {
     "apache_beam": ("data/beam.py", "data/beam_steps.py"),
     "orbax": ("train/checkpoint.py",),
     "pycolmap": ("colmap/pycolmap_api.py",),
-    "h5py": ("features/store.py", "match_file.py"),
+    "h5py": ("features/store.py", "matching/match_file.py"),
     "safetensors": ("translation/bundle.py", "features/weights.py", "files/tensors.py"),
     "platformdirs": ("features/official.py",),
     "torch": ("files/pytorch.py",),

@@ -39,8 +39,8 @@ STAGES: dict[tuple[str, ...], tuple[str, str, str]] = {
         "descriptors -> another type, or the joint space",
     ),
     ("inspect",): ("xdesc_jax.inspection:inspect", "", "what a database, feature, match or model file holds"),
-    ("match",): ("xdesc_jax.match:match", "", "features, also of mixed descriptors -> matches"),
-    ("retrieve",): ("xdesc_jax.retrieval:retrieve", "", "feature files -> pairs of photos of the same place"),
+    ("match",): ("xdesc_jax.matching.match:match", "", "features, also of mixed descriptors -> matches"),
+    ("retrieve",): ("xdesc_jax.matching.retrieval:retrieve", "", "feature files -> pairs of photos of the same place"),
     ("reconstruct",): ("xdesc_jax.colmap.reconstruct_command:reconstruct", "colmap", "features and matches -> models"),
     ("localize",): ("xdesc_jax.colmap.localize:localize", "colmap", "query features and a map -> poses"),
     ("map", "update"): (

@@ -16,9 +16,9 @@ from xdesc_jax.colmap.mapping_settings import MappingSettings
 from xdesc_jax.colmap.pycolmap_api import pycolmap, read_model
 from xdesc_jax.colmap.queries import parse_camera
 from xdesc_jax.descriptors import DescriptorSpec, get_spec
-from xdesc_jax.feature_set import FeatureSet
 from xdesc_jax.features.store import FeatureStore, ImageFeatures, StoreWriter
-from xdesc_jax.match_file import MatchWriter
+from xdesc_jax.matching.feature_set import FeatureSet
+from xdesc_jax.matching.match_file import MatchWriter
 
 FIRST, REST = NAMES[:2], NAMES[2:]
 SETTINGS = MappingSettings(threads=1)

@@ -10,9 +10,9 @@ from xdesc_jax.colmap.localization_map import LocalizationMap
 from xdesc_jax.colmap.localizer import Localizer
 from xdesc_jax.colmap.pycolmap_api import pycolmap, read_model
 from xdesc_jax.descriptors import DescriptorSpec
-from xdesc_jax.feature_set import FeatureSet
 from xdesc_jax.features.store import FeatureStore, StoreWriter
-from xdesc_jax.routes import Router
+from xdesc_jax.matching.feature_set import FeatureSet
+from xdesc_jax.matching.routes import Router
 from xdesc_jax.translation.translator import Translator
 
 

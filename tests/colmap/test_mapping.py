@@ -15,7 +15,7 @@ from xdesc_jax.colmap.mapping_settings import MappingSettings
 from xdesc_jax.colmap.pycolmap_api import pycolmap, read_model
 from xdesc_jax.colmap.pycolmap_mapping import model_figures
 from xdesc_jax.colmap.queries import parse_camera
-from xdesc_jax.feature_set import FeatureSet
+from xdesc_jax.matching.feature_set import FeatureSet
 
 SETTINGS = MappingSettings(threads=1)
 

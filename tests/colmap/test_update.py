@@ -14,8 +14,8 @@ from xdesc_jax.colmap.pycolmap_api import pycolmap, read_model
 from xdesc_jax.colmap.queries import read_queries
 from xdesc_jax.colmap.update import UpdatedMap
 from xdesc_jax.descriptors import DescriptorSpec, unit_rows
-from xdesc_jax.feature_set import FeatureSet
 from xdesc_jax.features.store import FeatureStore, StoreWriter
+from xdesc_jax.matching.feature_set import FeatureSet
 
 SPEC = DescriptorSpec("own-b", WIDTH)
 

@@ -11,7 +11,7 @@ from xdesc_jax.evaluate.homography import Comparison, Result, comparisons, evalu
 from xdesc_jax.evaluate.measures import RATIO, Measures
 from xdesc_jax.evaluate.scenes import PhotoPair, Scene, by_homography
 from xdesc_jax.features.store import FeatureStore, ImageFeatures, StoreWriter
-from xdesc_jax.matching import match
+from xdesc_jax.matching.nearest import match
 
 WIDTH, BITS = 24, 41
 REAL, TURNED, BINARY = (

@@ -17,10 +17,10 @@ import numpy as np
 
 from xdesc_jax.colmap.model import Model
 from xdesc_jax.descriptors import DescriptorSpec
-from xdesc_jax.feature_set import FeatureSet, Held
 from xdesc_jax.features.keypoints import COLMAP_CENTER
-from xdesc_jax.retrieval import VladIndex, joint_space
-from xdesc_jax.routes import Router, Rows
+from xdesc_jax.matching.feature_set import FeatureSet, Held
+from xdesc_jax.matching.retrieval import VladIndex, joint_space
+from xdesc_jax.matching.routes import Router, Rows
 from xdesc_jax.translation.translator import Translator
 
 SHOWN = 5

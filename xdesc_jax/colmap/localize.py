@@ -21,12 +21,12 @@ from xdesc_jax.colmap.pycolmap_api import read_model
 from xdesc_jax.colmap.queries import guessed_camera, read_queries, write_poses
 from xdesc_jax.colmap.query_features import QueryFeatures
 from xdesc_jax.descriptors import DescriptorSpec
-from xdesc_jax.feature_set import FeatureSet, Held
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, read_json, write_json
-from xdesc_jax.match import EXHAUSTIVE
-from xdesc_jax.pair_list import read_pairs
-from xdesc_jax.retrieval import joint_space
-from xdesc_jax.routes import Router
+from xdesc_jax.matching.feature_set import FeatureSet, Held
+from xdesc_jax.matching.match import EXHAUSTIVE
+from xdesc_jax.matching.pair_list import read_pairs
+from xdesc_jax.matching.retrieval import joint_space
+from xdesc_jax.matching.routes import Router
 from xdesc_jax.translation.translator import Translator
 
 POSES, RESULTS = "poses.txt", "results.json"

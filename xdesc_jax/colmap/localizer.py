@@ -25,10 +25,10 @@ from xdesc_jax.colmap.pycolmap_pose import estimate_pose
 from xdesc_jax.colmap.queries import check_camera
 from xdesc_jax.colmap.query_features import QueryFeatures
 from xdesc_jax.descriptors import DescriptorSpec, get_spec
-from xdesc_jax.feature_set import FeatureSet, Held
 from xdesc_jax.features.keypoints import COLMAP_CENTER
-from xdesc_jax.matching import match
-from xdesc_jax.routes import Mode, Router
+from xdesc_jax.matching.feature_set import FeatureSet, Held
+from xdesc_jax.matching.nearest import match
+from xdesc_jax.matching.routes import Mode, Router
 from xdesc_jax.translation.translator import EMBEDDING, Translator
 
 # Photo -> keypoints [N, 2] and descriptors [N, D].

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from xdesc_jax.descriptors import DescriptorSpec, canonical, pack_bits
-from xdesc_jax.feature_set import Held
+from xdesc_jax.matching.feature_set import Held
 from xdesc_jax.translation.translator import DeviationWarning, Translator
 
 

@@ -31,9 +31,9 @@ from xdesc_jax.colmap.pycolmap_api import read_model
 from xdesc_jax.colmap.pycolmap_mapping import model_figures, model_names
 from xdesc_jax.colmap.queries import parse_camera
 from xdesc_jax.colmap.reconstruct import DATABASE, MODELS
-from xdesc_jax.feature_set import FeatureSet
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, write_json
-from xdesc_jax.match_file import MatchFile
+from xdesc_jax.matching.feature_set import FeatureSet
+from xdesc_jax.matching.match_file import MatchFile
 
 SUMMARY = "summary.json"
 _SHOWN = 5

@@ -20,10 +20,10 @@ from xdesc_jax.colmap.model import Camera, Model, Pose
 from xdesc_jax.colmap.pycolmap_update import NewPhoto, residuals_px
 from xdesc_jax.colmap.queries import focals
 from xdesc_jax.descriptors import from_stored
-from xdesc_jax.feature_set import Held
 from xdesc_jax.features.keypoints import COLMAP_CENTER
 from xdesc_jax.features.store import ImageFeatures
-from xdesc_jax.retrieval import VladIndex, vlad
+from xdesc_jax.matching.feature_set import Held
+from xdesc_jax.matching.retrieval import VladIndex, vlad
 from xdesc_jax.translation.translator import EMBEDDING
 
 

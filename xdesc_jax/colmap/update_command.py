@@ -26,10 +26,10 @@ from xdesc_jax.colmap.pycolmap_update import add_photos
 from xdesc_jax.colmap.update import UpdatedMap
 from xdesc_jax.descriptors import DescriptorSpec, stored
 from xdesc_jax.evaluate.poses import LOCALIZATION, UNITS, Scale, label, pose_errors
-from xdesc_jax.feature_set import FeatureSet, Held
 from xdesc_jax.features.store import ImageFeatures, StoreWriter
 from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, read_json, write_json
-from xdesc_jax.routes import Router
+from xdesc_jax.matching.feature_set import FeatureSet, Held
+from xdesc_jax.matching.routes import Router
 from xdesc_jax.translation.ratios import RATIOS, TRANSLATED_FROM
 from xdesc_jax.translation.translator import Translator
 

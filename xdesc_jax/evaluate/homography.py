@@ -16,11 +16,12 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from xdesc_jax import console, matching
+from xdesc_jax import console
 from xdesc_jax.descriptors import DescriptorSpec, from_stored, get_spec, pack_bits
 from xdesc_jax.evaluate.measures import CORRECT_PX, RATIO, GroundTruth, Measures, mean, measure
 from xdesc_jax.evaluate.scenes import PhotoPair, Scene
 from xdesc_jax.features.store import FeatureStore
+from xdesc_jax.matching import nearest as matching
 
 Mode = Literal["native", "translated", "joint", "naive"]
 

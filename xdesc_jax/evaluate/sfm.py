@@ -146,7 +146,7 @@ def sfm(
     """
     from xdesc_jax.colmap.pycolmap_api import read_model
     from xdesc_jax.evaluate.map_report import write_sfm_report
-    from xdesc_jax.feature_set import FeatureSet
+    from xdesc_jax.matching.feature_set import FeatureSet
 
     model, reference, out = Path(model), Path(reference), Path(out)
     settings = {

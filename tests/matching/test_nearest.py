@@ -8,9 +8,9 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from xdesc_jax import matching
 from xdesc_jax.descriptors import pack_bits, unit_rows
-from xdesc_jax.matching import match, metric_ratio, nearest2
+from xdesc_jax.matching import nearest
+from xdesc_jax.matching.nearest import match, metric_ratio, nearest2
 
 
 @pytest.fixture
@@ -38,9 +38,9 @@ def loop_nearest(a, b, binary=False):
 
 
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(matching, "BLOCK", 37)
-    monkeypatch.setattr(matching, "CHUNK", 5)
-    monkeypatch.setattr(matching, "PAIRS", 11)
+    monkeypatch.setattr(nearest, "BLOCK", 37)
+    monkeypatch.setattr(nearest, "CHUNK", 5)
+    monkeypatch.setattr(nearest, "PAIRS", 11)
 
 
 def test_nearest_two_of_unit_rows_equal_a_loop(rng):
@@ -63,7 +63,7 @@ def test_nearest_two_of_packed_bits_equal_a_loop(rng):
 @pytest.mark.parametrize("width", [64, 256])
 def test_hamming_counts_are_exact_where_two_rows_share_a_product_and_where_not(rng, width):
     a, b = (rng.integers(0, 256, (n, width), dtype=np.uint8) for n in (40, 33))
-    rows_a, rows_b = matching._BinaryRows(a), matching._BinaryRows(b)
+    rows_a, rows_b = nearest._BinaryRows(a), nearest._BinaryRows(b)
     out = np.empty((40, 33), np.float32)
     rows_b.product(rows_a.operand(slice(0, 40)), slice(0, 33), out)
     hamming = np.unpackbits(a[:, None] ^ b, axis=2).sum(axis=2)
@@ -81,7 +81,7 @@ def test_memory_is_that_of_a_block_not_of_the_product(rng):
 
 def test_both_directions_in_one_pass_equal_two_searches(rng):
     a, b = random_unit(rng, 83, 16), random_unit(rng, 61, 16)
-    for found, expected in zip(matching.nearest2_both(a, b), (nearest2(a, b), nearest2(b, a)), strict=True):
+    for found, expected in zip(nearest.nearest2_both(a, b), (nearest2(a, b), nearest2(b, a)), strict=True):
         for field in ("index", "distance", "second"):
             np.testing.assert_array_equal(getattr(found, field), getattr(expected, field))
 

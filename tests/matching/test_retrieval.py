@@ -7,8 +7,8 @@ from tests.support.place import WIDTH, exact_translator
 from xdesc_jax.cli import main
 from xdesc_jax.descriptors import DescriptorSpec, unit_rows
 from xdesc_jax.features.store import ImageFeatures, StoreWriter
-from xdesc_jax.pair_list import read_pairs
-from xdesc_jax.retrieval import VladIndex, pair_line, vlad, vocabulary
+from xdesc_jax.matching.pair_list import read_pairs
+from xdesc_jax.matching.retrieval import VladIndex, pair_line, vlad, vocabulary
 
 PLACES, PHOTOS, ROWS = 3, 4, 60
 
@@ -106,7 +106,7 @@ def test_blocks_of_queries_change_nothing(monkeypatch):
     rows = rows_of_photos()
     index = VladIndex.build(rows.__getitem__, list(rows), clusters=8)
     whole = index.nearest(index.vectors, 5)
-    monkeypatch.setattr("xdesc_jax.retrieval.QUERY_BLOCK", 5)
+    monkeypatch.setattr("xdesc_jax.matching.retrieval.QUERY_BLOCK", 5)
     for a, b in zip(whole, index.nearest(index.vectors, 5), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-6)
 

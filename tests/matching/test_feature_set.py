@@ -10,9 +10,9 @@ from tests.support.feature_files import write_store
 from xdesc_jax.colmap.database_writer import DatabaseWriter
 from xdesc_jax.colmap.pycolmap_api import pycolmap
 from xdesc_jax.descriptors import get_spec, unit_rows
-from xdesc_jax.feature_set import FeatureSet
 from xdesc_jax.features.keypoints import Keypoints, to_colmap
 from xdesc_jax.features.store import ImageFeatures, StoreWriter
+from xdesc_jax.matching.feature_set import FeatureSet
 
 XY = np.array([[3.25, 4.5], [10, 0], [7, 7]], np.float32)
 

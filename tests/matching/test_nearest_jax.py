@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from xdesc_jax import matching, matching_jax
 from xdesc_jax.descriptors import unit_rows
+from xdesc_jax.matching import nearest, nearest_jax
 
 
 @pytest.fixture
@@ -14,12 +14,12 @@ def rng():
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(matching_jax, "BLOCK", 64)
-    monkeypatch.setattr(matching_jax, "SMALLEST", 16)
+    monkeypatch.setattr(nearest_jax, "BLOCK", 64)
+    monkeypatch.setattr(nearest_jax, "SMALLEST", 16)
 
 
 def same(a, b, **options):
-    found, expected = matching_jax.match(a, b, **options), matching.match(a, b, **options)
+    found, expected = nearest_jax.match(a, b, **options), nearest.match(a, b, **options)
     np.testing.assert_array_equal(found.indices, expected.indices)
     np.testing.assert_array_equal(found.scores, expected.scores)
     assert found.skipped == expected.skipped and found.indices.dtype == np.int32
@@ -45,7 +45,7 @@ def test_packed_bits_match_as_with_numpy(rng, small_blocks):
 def test_neighbours_are_the_nearest_but_for_near_ties(rng, small_blocks):
     a, b = related(rng, 150, 131)
     distance = np.linalg.norm(a[:, None].astype(float) - b, axis=2)
-    best = matching_jax.search(*matching._pair(a, b, False), True)
+    best = nearest_jax.search(*nearest._pair(a, b, False), True)
     for of, d in zip(best, (distance, distance.T), strict=True):
         found = np.take_along_axis(d, of.index.T, axis=1)
         np.testing.assert_allclose(found, np.sort(d, axis=1)[:, :2], atol=1e-5)

@@ -21,7 +21,7 @@ from typing import Literal
 import numpy as np
 
 from xdesc_jax.descriptors import DescriptorSpec, from_stored
-from xdesc_jax.feature_set import FeatureSet, Held
+from xdesc_jax.matching.feature_set import FeatureSet, Held
 from xdesc_jax.translation.ratios import DEFAULT, key
 from xdesc_jax.translation.translator import EMBEDDING, Stream, Translator, ZeroRowsWarning
 

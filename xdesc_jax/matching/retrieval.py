@@ -18,9 +18,9 @@ import numpy as np
 
 from xdesc_jax import console, pretrained
 from xdesc_jax.descriptors import DescriptorSpec, unit_rows
-from xdesc_jax.feature_set import FeatureSet
 from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, read_json, write_json
-from xdesc_jax.routes import Rows
+from xdesc_jax.matching.feature_set import FeatureSet
+from xdesc_jax.matching.routes import Rows
 from xdesc_jax.translation.translator import EMBEDDING, Translator
 
 CLUSTERS = 64  # vectors of 64 x 128 floats are 32 KB a photo

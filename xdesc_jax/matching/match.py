@@ -22,19 +22,19 @@ import numpy as np
 from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.database import DatabaseReader, is_database
 from xdesc_jax.colmap.database_writer import DatabaseWriter
-from xdesc_jax.feature_set import FeatureSet, Held
 from xdesc_jax.features.store import found_hash
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, write_json
-from xdesc_jax.match_file import MatchWriter, check_names
-from xdesc_jax.match_parts import MatchParts, PairMatches
-from xdesc_jax.matching import Matches
-from xdesc_jax.pair_list import Pair, distinct, in_blocks, read_pairs
-from xdesc_jax.routes import KEPT_BYTES, Mode, Route, Router, Rows
+from xdesc_jax.matching.feature_set import FeatureSet, Held
+from xdesc_jax.matching.match_file import MatchWriter, check_names
+from xdesc_jax.matching.match_parts import MatchParts, PairMatches
+from xdesc_jax.matching.nearest import Matches
+from xdesc_jax.matching.pair_list import Pair, distinct, in_blocks, read_pairs
+from xdesc_jax.matching.routes import KEPT_BYTES, Mode, Route, Router, Rows
 from xdesc_jax.translation.ratios import strictest
 from xdesc_jax.translation.translator import Translator
 
 EXHAUSTIVE, RETRIEVAL = "exhaustive", "retrieval"
-BACKENDS = {"numpy": "xdesc_jax.matching", "jax": "xdesc_jax.matching_jax"}
+BACKENDS = {"numpy": "xdesc_jax.matching.nearest", "jax": "xdesc_jax.matching.nearest_jax"}
 PAIRS_A_PART = 500
 SHOWN = 5
 
@@ -176,7 +176,7 @@ def _retrieved(
     features: tuple[Path, ...], other: tuple[Path, ...], out: Path, model: Path | None, top: int,
     descriptor: str | None, overwrite: bool,
 ) -> Path:  # fmt: skip
-    from xdesc_jax.retrieval import retrieve
+    from xdesc_jax.matching.retrieval import retrieve
 
     path = out.with_name(out.name + ".pairs.txt")
     return retrieve(features, path, database=other, model=model, top=top, descriptor=descriptor, overwrite=overwrite)
