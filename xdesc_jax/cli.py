@@ -41,10 +41,10 @@ STAGES: dict[tuple[str, ...], tuple[str, str, str]] = {
     ("inspect",): ("xdesc_jax.inspection:inspect", "", "what a database, feature, match or model file holds"),
     ("match",): ("xdesc_jax.matching.match:match", "", "features, also of mixed descriptors -> matches"),
     ("retrieve",): ("xdesc_jax.matching.retrieval:retrieve", "", "feature files -> pairs of photos of the same place"),
-    ("reconstruct",): ("xdesc_jax.colmap.reconstruct_command:reconstruct", "colmap", "features and matches -> models"),
+    ("reconstruct",): ("xdesc_jax.mapping.reconstruct_command:reconstruct", "colmap", "features and matches -> models"),
     ("localize",): ("xdesc_jax.colmap.localize:localize", "colmap", "query features and a map -> poses"),
     ("map", "update"): (
-        "xdesc_jax.colmap.update_command:update",
+        "xdesc_jax.mapping.update_command:update",
         "colmap,report",
         "new photos replace translated rows of a map",
     ),

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from pipelines.corner import camera, save_photos
-from xdesc_jax.colmap.reconstruct import NotReconstructed, ReconstructSettings
 from xdesc_jax.data import multiview
 from xdesc_jax.data.columns import open_column
 from xdesc_jax.data.multiview import MultiviewPairs, MultiviewSettings, places
@@ -17,6 +16,7 @@ from xdesc_jax.data.records import RecordSettings, build
 from xdesc_jax.data.schema import KEYPOINT, PAIR, PATCH, PHOTO, POINT
 from xdesc_jax.data.track_pairs import PairRules
 from xdesc_jax.features.images import UnreadablePhoto
+from xdesc_jax.mapping.reconstruct import NotReconstructed, ReconstructSettings
 
 SETTINGS = MultiviewSettings(ReconstructSettings(max_features=400, threads=1), PairRules(min_track_length=2))
 

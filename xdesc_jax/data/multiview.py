@@ -20,7 +20,6 @@ import numpy as np
 from xdesc_jax import console
 from xdesc_jax.colmap.database import DatabaseReader
 from xdesc_jax.colmap.model import Model
-from xdesc_jax.colmap.reconstruct import DATABASE, NotReconstructed, ReconstructSettings, reconstruct
 from xdesc_jax.data.schema import KEYPOINT, PAIR, PATCH, PATCH_SIZE, POINT
 from xdesc_jax.data.source import Columns
 from xdesc_jax.data.track_pairs import Candidates, PairRules, choose_pairs, point_numbers
@@ -30,6 +29,7 @@ from xdesc_jax.features.keypoints import Keypoints, from_colmap
 from xdesc_jax.features.parts import photo_stamp
 from xdesc_jax.features.patches import extract_patches
 from xdesc_jax.files.whole import atomic, config_hash, read_json, write_json
+from xdesc_jax.mapping.reconstruct import DATABASE, NotReconstructed, ReconstructSettings, reconstruct
 
 # Room for the numbers of one place; small, for a mixture of several records multiplies all numbers.
 POINTS_OF_A_PLACE = 1 << 20

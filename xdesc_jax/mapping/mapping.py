@@ -14,13 +14,13 @@ from pathlib import Path
 
 from xdesc_jax import console
 from xdesc_jax.colmap import pycolmap_mapping as colmap
-from xdesc_jax.colmap.build import MEASURED
 from xdesc_jax.colmap.database import DatabaseReader
-from xdesc_jax.colmap.mapping_settings import MappingSettings
 from xdesc_jax.colmap.model import Pose
 from xdesc_jax.colmap.pycolmap_database import cameras_by_id, image_names
-from xdesc_jax.colmap.reconstruct import NotReconstructed
 from xdesc_jax.files.whole import atomic
+from xdesc_jax.mapping.build import MEASURED
+from xdesc_jax.mapping.mapping_settings import MappingSettings
+from xdesc_jax.mapping.reconstruct import NotReconstructed
 
 _SHOWN = 5
 

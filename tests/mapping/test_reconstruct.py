@@ -10,7 +10,7 @@ from pipelines.corner import FOCAL, POSITIONS, camera
 from xdesc_jax.colmap import pycolmap_photos as colmap
 from xdesc_jax.colmap.database import DatabaseReader
 from xdesc_jax.colmap.pycolmap_api import read_model
-from xdesc_jax.colmap.reconstruct import DATABASE, NotReconstructed, ReconstructSettings, reconstruct
+from xdesc_jax.mapping.reconstruct import DATABASE, NotReconstructed, ReconstructSettings, reconstruct
 
 
 def assert_same(a, b):

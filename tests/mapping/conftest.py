@@ -6,7 +6,7 @@ import pytest
 
 from pipelines.corner import save_photos
 from tests.support.place import Place, make_place
-from xdesc_jax.colmap.reconstruct import ReconstructSettings, reconstruct
+from xdesc_jax.mapping.reconstruct import ReconstructSettings, reconstruct
 
 SETTINGS = ReconstructSettings(max_features=500, threads=1)
 

@@ -23,11 +23,11 @@ from xdesc_jax.colmap.localizer import Localization, PoseSettings
 from xdesc_jax.colmap.model import Camera, Pose
 from xdesc_jax.colmap.pycolmap_api import read_model
 from xdesc_jax.colmap.pycolmap_update import add_photos
-from xdesc_jax.colmap.update import UpdatedMap
 from xdesc_jax.descriptors import DescriptorSpec, stored
 from xdesc_jax.evaluate.poses import LOCALIZATION, UNITS, Scale, label, pose_errors
 from xdesc_jax.features.store import ImageFeatures, StoreWriter
 from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, read_json, write_json
+from xdesc_jax.mapping.update import UpdatedMap
 from xdesc_jax.matching.feature_set import FeatureSet, Held
 from xdesc_jax.matching.routes import Router
 from xdesc_jax.translation.ratios import RATIOS, TRANSLATED_FROM

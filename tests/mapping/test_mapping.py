@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from tests.support.exact_scene import CAMERA, NAMES, aligned_error, make_scene
-from xdesc_jax.colmap import mapping
-from xdesc_jax.colmap.build import build_database
 from xdesc_jax.colmap.cameras import choose_intrinsics
-from xdesc_jax.colmap.mapping import NotReconstructed, map_incrementally, triangulate, verify
-from xdesc_jax.colmap.mapping_settings import MappingSettings
 from xdesc_jax.colmap.pycolmap_api import pycolmap, read_model
 from xdesc_jax.colmap.pycolmap_mapping import model_figures
 from xdesc_jax.colmap.queries import parse_camera
+from xdesc_jax.mapping import mapping
+from xdesc_jax.mapping.build import build_database
+from xdesc_jax.mapping.mapping import NotReconstructed, map_incrementally, triangulate, verify
+from xdesc_jax.mapping.mapping_settings import MappingSettings
 from xdesc_jax.matching.feature_set import FeatureSet
 
 SETTINGS = MappingSettings(threads=1)

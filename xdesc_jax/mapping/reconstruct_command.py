@@ -17,7 +17,6 @@ from typing import Annotated, Any
 import tyro
 
 from xdesc_jax import console
-from xdesc_jax.colmap.build import build_database, canonical_pairs, copy_database, made_with
 from xdesc_jax.colmap.cameras import (
     Sharing,
     choose_intrinsics,
@@ -25,13 +24,14 @@ from xdesc_jax.colmap.cameras import (
     read_intrinsics,
 )
 from xdesc_jax.colmap.database import is_database
-from xdesc_jax.colmap.mapping import PairCounts, check_poses, map_incrementally, model_folders, triangulate, verify
-from xdesc_jax.colmap.mapping_settings import MappingSettings
 from xdesc_jax.colmap.pycolmap_api import read_model
 from xdesc_jax.colmap.pycolmap_mapping import model_figures, model_names
 from xdesc_jax.colmap.queries import parse_camera
-from xdesc_jax.colmap.reconstruct import DATABASE, MODELS
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, write_json
+from xdesc_jax.mapping.build import build_database, canonical_pairs, copy_database, made_with
+from xdesc_jax.mapping.mapping import PairCounts, check_poses, map_incrementally, model_folders, triangulate, verify
+from xdesc_jax.mapping.mapping_settings import MappingSettings
+from xdesc_jax.mapping.reconstruct import DATABASE, MODELS
 from xdesc_jax.matching.feature_set import FeatureSet
 from xdesc_jax.matching.match_file import MatchFile
 

@@ -6,9 +6,9 @@ import pytest
 
 from tests.support.exact_scene import CAMERA, NAMES, make_scene
 from xdesc_jax import cli
-from xdesc_jax.colmap import reconstruct_command
 from xdesc_jax.colmap.pycolmap_api import pycolmap, read_model
-from xdesc_jax.colmap.reconstruct_command import SUMMARY, reconstruct
+from xdesc_jax.mapping import reconstruct_command
+from xdesc_jax.mapping.reconstruct_command import SUMMARY, reconstruct
 
 LONELY = "z.jpg"  # has no matches
 
