@@ -16,8 +16,8 @@ from pipelines.localization import Row, localization  # noqa: E402
 from pipelines.localization import table_rows as localization_rows  # noqa: E402
 from pipelines.map_scene import split, write_split  # noqa: E402
 from tests.support.feature_files import write_store  # noqa: E402
-from xdesc_jax.colmap.localizer import Localizer  # noqa: E402
 from xdesc_jax.features.store import FeatureStore  # noqa: E402
+from xdesc_jax.localization.localizer import Localizer  # noqa: E402
 
 FOUR = ("brief", "sift", "hardnet-xdesc", "sosnet-xdesc")
 

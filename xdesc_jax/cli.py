@@ -42,7 +42,7 @@ STAGES: dict[tuple[str, ...], tuple[str, str, str]] = {
     ("match",): ("xdesc_jax.matching.match:match", "", "features, also of mixed descriptors -> matches"),
     ("retrieve",): ("xdesc_jax.matching.retrieval:retrieve", "", "feature files -> pairs of photos of the same place"),
     ("reconstruct",): ("xdesc_jax.mapping.reconstruct_command:reconstruct", "colmap", "features and matches -> models"),
-    ("localize",): ("xdesc_jax.colmap.localize:localize", "colmap", "query features and a map -> poses"),
+    ("localize",): ("xdesc_jax.localization.localize:localize", "colmap", "query features and a map -> poses"),
     ("map", "update"): (
         "xdesc_jax.mapping.update_command:update",
         "colmap,report",

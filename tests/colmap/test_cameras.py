@@ -16,7 +16,7 @@ from xdesc_jax.colmap.cameras import (
 from xdesc_jax.colmap.database import DatabaseReader
 from xdesc_jax.colmap.model import Camera
 from xdesc_jax.colmap.pycolmap_api import pycolmap
-from xdesc_jax.colmap.queries import CAMERA_MODELS, PARAMETERS, focals, parse_camera
+from xdesc_jax.localization.queries import CAMERA_MODELS, PARAMETERS, focals, parse_camera
 
 LISTED = Camera("PINHOLE", 640, 480, (500.0, 510.0, 320.0, 240.0))
 GIVEN = Camera("SIMPLE_RADIAL", 640, 480, (480.0, 320.0, 240.0, 0.01))

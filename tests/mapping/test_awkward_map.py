@@ -13,7 +13,7 @@ import pytest
 from tests.support.awkward_map import BLANK, QUERY, SEEN, make_awkward_map
 from xdesc_jax import cli
 from xdesc_jax.colmap.pycolmap_api import read_model
-from xdesc_jax.colmap.queries import read_poses
+from xdesc_jax.localization.queries import read_poses
 from xdesc_jax.matching.match_file import MatchFile
 
 MAPPED = sorted(set(SEEN) - {QUERY})

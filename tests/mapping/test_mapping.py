@@ -10,7 +10,7 @@ from tests.support.exact_scene import CAMERA, NAMES, aligned_error, make_scene
 from xdesc_jax.colmap.cameras import choose_intrinsics
 from xdesc_jax.colmap.pycolmap_api import pycolmap, read_model
 from xdesc_jax.colmap.pycolmap_mapping import model_figures
-from xdesc_jax.colmap.queries import parse_camera
+from xdesc_jax.localization.queries import parse_camera
 from xdesc_jax.mapping import mapping
 from xdesc_jax.mapping.build import build_database
 from xdesc_jax.mapping.mapping import NotReconstructed, map_incrementally, triangulate, verify

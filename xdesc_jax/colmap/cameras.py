@@ -16,7 +16,7 @@ from xdesc_jax import console
 from xdesc_jax.colmap.database import DatabaseReader
 from xdesc_jax.colmap.model import Camera
 from xdesc_jax.colmap.pycolmap_database import exif_camera
-from xdesc_jax.colmap.queries import EXPECTED, FOCAL_GUESS, focals, read_queries
+from xdesc_jax.localization.queries import EXPECTED, FOCAL_GUESS, focals, read_queries
 
 Source = Literal["command line", "file", "database", "exif", "guess"]
 Sharing = Literal["photo", "folder", "size"]

@@ -16,10 +16,10 @@ import numpy as np
 
 from xdesc_jax import console
 from xdesc_jax.colmap.model import Pose
-from xdesc_jax.colmap.queries import read_poses, read_queries
 from xdesc_jax.evaluate.alignment import NotAlignable, align
 from xdesc_jax.evaluate.poses import LOCALIZATION, MAPPING, UNITS, PoseErrors, Scale, label, pose_errors, spacing
 from xdesc_jax.files.whole import read_json, write_json
+from xdesc_jax.localization.queries import read_poses, read_queries
 
 RESULTS, REPORT = "results.json", "report.html"
 

@@ -26,8 +26,8 @@ from xdesc_jax.colmap.cameras import (
 from xdesc_jax.colmap.database import is_database
 from xdesc_jax.colmap.pycolmap_api import read_model
 from xdesc_jax.colmap.pycolmap_mapping import model_figures, model_names
-from xdesc_jax.colmap.queries import parse_camera
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, write_json
+from xdesc_jax.localization.queries import parse_camera
 from xdesc_jax.mapping.build import build_database, canonical_pairs, copy_database, made_with
 from xdesc_jax.mapping.mapping import PairCounts, check_poses, map_incrementally, model_folders, triangulate, verify
 from xdesc_jax.mapping.mapping_settings import MappingSettings

@@ -17,9 +17,6 @@ from typing import Any
 import numpy as np
 
 from xdesc_jax import console, pretrained
-from xdesc_jax.colmap.localization_map import LocalizationMap
-from xdesc_jax.colmap.localize import cameras_of, model_hash
-from xdesc_jax.colmap.localizer import Localization, PoseSettings
 from xdesc_jax.colmap.model import Camera, Pose
 from xdesc_jax.colmap.pycolmap_api import read_model
 from xdesc_jax.colmap.pycolmap_update import add_photos
@@ -27,6 +24,9 @@ from xdesc_jax.descriptors import DescriptorSpec, stored
 from xdesc_jax.evaluate.poses import LOCALIZATION, UNITS, Scale, label, pose_errors
 from xdesc_jax.features.store import ImageFeatures, StoreWriter
 from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, read_json, write_json
+from xdesc_jax.localization.localization_map import LocalizationMap
+from xdesc_jax.localization.localize import cameras_of, model_hash
+from xdesc_jax.localization.localizer import Localization, PoseSettings
 from xdesc_jax.mapping.update import UpdatedMap
 from xdesc_jax.matching.feature_set import FeatureSet, Held
 from xdesc_jax.matching.routes import Router
