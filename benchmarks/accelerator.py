@@ -39,8 +39,8 @@ from xdesc_jax.features.describe import describer
 from xdesc_jax.networks import mlp
 from xdesc_jax.networks.mlp import build_networks
 from xdesc_jax.train import parallel
-from xdesc_jax.train.step import create_state, read_inputs
-from xdesc_jax.train.validation import rank1
+from xdesc_jax.train.translators.step import create_state, read_inputs
+from xdesc_jax.train.translators.validation import rank1
 
 DESCRIBED = ("brief", "sift", "hardnet-xdesc", "sosnet-xdesc")  # whose weights ship with the package
 PAPER_SAMPLES, BATCH = 37_000_000, 1024

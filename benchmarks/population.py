@@ -28,8 +28,8 @@ from train_step import descriptors, make_batch, show, step_of
 from xdesc_jax.config import ModelConfig
 from xdesc_jax.networks.mlp import build_networks
 from xdesc_jax.train import parallel
-from xdesc_jax.train.population import population_step, stack, stack_hyper, stack_keys
-from xdesc_jax.train.step import Hyper, Keys, create_state
+from xdesc_jax.train.translators.population import population_step, stack, stack_hyper, stack_keys
+from xdesc_jax.train.translators.step import Hyper, Keys, create_state
 
 WIDTHS = {
     "tiny": ModelConfig(hidden_handcrafted=(256, 256), hidden_learned=(128, 128)),

@@ -19,7 +19,7 @@ from xdesc_jax.config import ModelConfig
 from xdesc_jax.descriptors import get_spec, stored, unit_rows
 from xdesc_jax.networks.mlp import build_networks
 from xdesc_jax.train import parallel
-from xdesc_jax.train.step import Hyper, Keys, create_state, read_inputs, train_step
+from xdesc_jax.train.translators.step import Hyper, Keys, create_state, read_inputs, train_step
 
 NAMES = ("brief", "sift", "tfeat", "colmap-sift")
 TFEAT_NORM = 9.0

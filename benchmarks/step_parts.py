@@ -31,8 +31,8 @@ from xdesc_jax.config import ModelConfig
 from xdesc_jax.networks import losses
 from xdesc_jax.networks.losses import Rows
 from xdesc_jax.networks.mlp import build_networks
-from xdesc_jax.train.objective import embed_all, pairs_of, total, translation_loss
-from xdesc_jax.train.step import create_state, read_inputs
+from xdesc_jax.train.translators.objective import embed_all, pairs_of, total, translation_loss
+from xdesc_jax.train.translators.step import create_state, read_inputs
 
 Part = tuple[Callable[[], Any], float]  # what to time, and the FLOPs of its matrix products
 

@@ -31,7 +31,7 @@ from xdesc_jax.config import ModelConfig
 from xdesc_jax.descriptors import DescriptorSpec, get_spec, stored, unit_rows
 from xdesc_jax.networks.losses import all_pairs
 from xdesc_jax.networks.mlp import Networks, build_networks, hidden_widths
-from xdesc_jax.train.step import Hyper, Keys, create_state, read_inputs, train_step
+from xdesc_jax.train.translators.step import Hyper, Keys, create_state, read_inputs, train_step
 
 # Of the paper: two hand-crafted ones with wide networks, two learned ones with narrow ones.
 KINDS = ("brief", "sift", "hardnet", "sosnet")

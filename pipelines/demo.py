@@ -42,7 +42,7 @@ from xdesc_jax.export import export
 from xdesc_jax.features.extract import extract
 from xdesc_jax.features.images import read_gray
 from xdesc_jax.files.whole import already_done, atomic, config_hash, read_json, write_json
-from xdesc_jax.train.run import train
+from xdesc_jax.train.translators.run import train
 from xdesc_jax.translation.translator import Translator
 
 DESCRIPTORS = ("brief", "sift", "opencv-sift")

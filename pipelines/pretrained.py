@@ -31,7 +31,7 @@ from xdesc_jax.evaluate.command import homography
 from xdesc_jax.evaluate.homography import Result
 from xdesc_jax.export import export
 from xdesc_jax.files.whole import read_json, write_json
-from xdesc_jax.train.run import train
+from xdesc_jax.train.translators.run import train
 from xdesc_jax.translation.translator import Translator
 
 LEARNED = ("hardnet-xdesc", "sosnet-xdesc")

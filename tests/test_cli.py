@@ -57,7 +57,9 @@ def test_configuration_fields_are_settings_of_train(tmp_path, monkeypatch):
     config = tmp_path / "mine.py"
     config.write_text("from xdesc_jax.config import TrainConfig\ndef get_config():\n    return TrainConfig(epochs=7)\n")
     seen = {}
-    monkeypatch.setattr("xdesc_jax.train.run.train", lambda settings, data, workdir, **_: seen.update(c=settings))
+    monkeypatch.setattr(
+        "xdesc_jax.train.translators.run.train", lambda settings, data, workdir, **_: seen.update(c=settings)
+    )
     words = ["train", "--config", str(config), "--data", "d", "--workdir", "r", "--loss.alpha", "0.3", "--seed", "4"]
     assert cli.main(words) == 0
     assert (seen["c"].epochs, seen["c"].loss.alpha, seen["c"].seed) == (7, 0.3, 4)

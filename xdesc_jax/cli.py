@@ -22,7 +22,7 @@ STAGES: dict[tuple[str, ...], tuple[str, str, str]] = {
     ("describe",): ("xdesc_jax.data.added:describe", "train,features", "records with patches -> further descriptors"),
     ("pairs",): ("xdesc_jax.data.pairs:pairs", "train,features,colmap", "photos -> records of corresponding patches"),
     ("scenes",): ("xdesc_jax.data.scenes:scenes", "features", "photos -> scenes with known homographies"),
-    ("train",): ("xdesc_jax.train.run:command", "train", "records -> run directory"),
+    ("train",): ("xdesc_jax.train.translators.run:command", "train", "records -> run directory"),
     ("train-descriptor",): ("xdesc_jax.train.descriptor_run:command", "train", "records of pairs -> run directory"),
     ("sweep",): ("xdesc_jax.sweep.run:sweep", "sweep", "records -> many run directories, and their results"),
     ("sweep", "report"): ("xdesc_jax.sweep.report:report", "sweep", "results of a sweep -> page, best configurations"),

@@ -7,7 +7,8 @@ import sys
 import time
 
 from xdesc_jax import cli
-from xdesc_jax.train import hosts, preparation
+from xdesc_jax.train import hosts
+from xdesc_jax.train.translators import preparation
 
 case = json.loads(sys.argv[1])
 batches_of = preparation.batches_of

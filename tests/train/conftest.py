@@ -12,7 +12,7 @@ from xdesc_jax.config import OptimizerConfig, TrainConfig
 from xdesc_jax.data.mixture import Part
 from xdesc_jax.train.descriptor_config import DescriptorConfig
 from xdesc_jax.train.descriptor_run import train_descriptor
-from xdesc_jax.train.run import train
+from xdesc_jax.train.translators.run import train
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ import numpy as np
 
 from tests.support.root import ROOT
 from xdesc_jax.train.checkpoint import load_model
-from xdesc_jax.train.run import train
+from xdesc_jax.train.translators.run import train
 
 
 def test_a_full_disk_names_the_folder_and_spares_the_checkpoint_before(toy_records, toy_config, tmp_path):

@@ -17,9 +17,10 @@ import pytest
 from tests.support.root import SUPPORT
 from xdesc_jax.config import OptimizerConfig
 from xdesc_jax.data.schema import RecordInfo
-from xdesc_jax.train import hosts, preparation
+from xdesc_jax.train import hosts
 from xdesc_jax.train.checkpoint import load_model
-from xdesc_jax.train.run import train
+from xdesc_jax.train.translators import preparation
+from xdesc_jax.train.translators.run import train
 
 SCRIPT = SUPPORT / "one_host.py"
 

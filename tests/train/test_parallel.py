@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.root import ROOT
 from xdesc_jax.train import parallel
-from xdesc_jax.train.run import train
+from xdesc_jax.train.translators.run import train
 
 # Runs in a process of its own, which has eight devices. Three steps on 40 rows, of which 0, 0 and 13 are padding: of
 # eight devices two have no row of the last batch and one has two of five.

@@ -13,11 +13,12 @@ import jax
 import numpy as np
 import pytest
 
-from xdesc_jax.train import descriptor_run, preparation
+from xdesc_jax.train import descriptor_run
 from xdesc_jax.train.checkpoint import load_model
 from xdesc_jax.train.descriptor_run import train_descriptor
 from xdesc_jax.train.preemption import Preempted, Stop
-from xdesc_jax.train.run import train
+from xdesc_jax.train.translators import preparation
+from xdesc_jax.train.translators.run import train
 
 
 def terminate_at(module, name: str, number: int, monkeypatch) -> None:

@@ -22,13 +22,14 @@ from xdesc_jax.files.whole import config_hash
 from xdesc_jax.networks.mlp import Networks, build_networks
 from xdesc_jax.sweep.config import Member
 from xdesc_jax.sweep.member_run import MemberRun
-from xdesc_jax.train import inputs, parallel, preparation
+from xdesc_jax.train import parallel
 from xdesc_jax.train.checkpoint import METRIC, Checkpoints, Position
 from xdesc_jax.train.loop import fit, steps_of
-from xdesc_jax.train.population import member, population_step, stack, stack_hyper, stack_keys
 from xdesc_jax.train.run_directory import resumed
-from xdesc_jax.train.step import Hyper, TrainState, create_state, hyper_of, keys_of
-from xdesc_jax.train.validation import validator
+from xdesc_jax.train.translators import inputs, preparation
+from xdesc_jax.train.translators.population import member, population_step, stack, stack_hyper, stack_keys
+from xdesc_jax.train.translators.step import Hyper, TrainState, create_state, hyper_of, keys_of
+from xdesc_jax.train.translators.validation import validator
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,12 +16,12 @@ from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.files.whole import read_json, write_json
 from xdesc_jax.sweep.config import Member
 from xdesc_jax.sweep.results import Record
-from xdesc_jax.train import preparation
 from xdesc_jax.train.checkpoint import METRIC, Checkpoints, Position
-from xdesc_jax.train.inputs import Statistics
 from xdesc_jax.train.log import read_log
 from xdesc_jax.train.loop import append_validation
-from xdesc_jax.train.step import TrainState
+from xdesc_jax.train.translators import preparation
+from xdesc_jax.train.translators.inputs import Statistics
+from xdesc_jax.train.translators.step import TrainState
 
 
 def folder_of(workdir: Path, member: Member) -> Path:

@@ -21,9 +21,10 @@ from xdesc_jax.sweep.group import Devices, train_group
 from xdesc_jax.sweep.member_run import divergence, epochs_done, history, record
 from xdesc_jax.sweep.member_run import folder_of as run_of
 from xdesc_jax.sweep.results import append_result, read_results, write_merged
-from xdesc_jax.train import inputs, parallel
+from xdesc_jax.train import parallel
 from xdesc_jax.train.checkpoint import METRIC
 from xdesc_jax.train.run_directory import check_batch, clear, keep_settings
+from xdesc_jax.train.translators import inputs
 
 SETTINGS = "sweep.json"
 SHOWN = 10

@@ -28,9 +28,9 @@ from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.files.whole import FULL, read_json
 from xdesc_jax.networks import mlp
 from xdesc_jax.train import hosts, parallel
-from xdesc_jax.train.frozen import extend, freeze_members, load_frozen
-from xdesc_jax.train.inputs import Statistics
-from xdesc_jax.train.step import TrainState, create_state
+from xdesc_jax.train.translators.frozen import extend, freeze_members, load_frozen
+from xdesc_jax.train.translators.inputs import Statistics
+from xdesc_jax.train.translators.step import TrainState, create_state
 from xdesc_jax.translation.bundle import Bundle
 from xdesc_jax.translation.deviation import RowStatistics
 

@@ -14,9 +14,10 @@ from xdesc_jax.data import open_source
 from xdesc_jax.data.records import records
 from xdesc_jax.data.schema import RecordInfo
 from xdesc_jax.descriptors import get_spec
-from xdesc_jax.train import inputs, parallel
-from xdesc_jax.train.inputs import Statistics
-from xdesc_jax.train.run import train
+from xdesc_jax.train import parallel
+from xdesc_jax.train.translators import inputs
+from xdesc_jax.train.translators.inputs import Statistics
+from xdesc_jax.train.translators.run import train
 
 cv2 = pytest.importorskip("cv2", reason="needs the features extra")
 NAMES = ("brief", "sift")

@@ -21,11 +21,12 @@ from xdesc_jax.data.source import Source
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.files.whole import config_hash, content_hash
 from xdesc_jax.networks.mlp import Networks
-from xdesc_jax.train import inputs, parallel
-from xdesc_jax.train.inputs import Statistics
+from xdesc_jax.train import parallel
 from xdesc_jax.train.loop import Batches
 from xdesc_jax.train.run_directory import keep_settings
-from xdesc_jax.train.step import train_step
+from xdesc_jax.train.translators import inputs
+from xdesc_jax.train.translators.inputs import Statistics
+from xdesc_jax.train.translators.step import train_step
 
 Specs = dict[str, DescriptorSpec]
 

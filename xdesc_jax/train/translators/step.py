@@ -21,7 +21,7 @@ from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.networks import mlp
 from xdesc_jax.networks.losses import Sum
 from xdesc_jax.networks.mlp import Networks
-from xdesc_jax.train.objective import Triplet, encoder_decoder_loss, pair_loss
+from xdesc_jax.train.translators.objective import Triplet, encoder_decoder_loss, pair_loss
 
 Batch = Mapping[str, jax.Array]
 Describers = Mapping[str, Callable[[jax.Array], jax.Array]]

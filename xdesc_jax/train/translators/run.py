@@ -19,15 +19,16 @@ from xdesc_jax.config import TrainConfig
 from xdesc_jax.data.schema import RecordInfo
 from xdesc_jax.files.whole import read_json
 from xdesc_jax.networks.mlp import Networks, build_networks
-from xdesc_jax.train import hosts, inputs, parallel, preparation
+from xdesc_jax.train import hosts, parallel
 from xdesc_jax.train.checkpoint import Checkpoints, Position
-from xdesc_jax.train.frozen import freeze_members, keep_frozen, with_added
-from xdesc_jax.train.inputs import Statistics
 from xdesc_jax.train.loop import fit, steps_of
 from xdesc_jax.train.run_directory import check_batch, clear, defaults_of, resumed
-from xdesc_jax.train.step import TrainState, create_state, hyper_of, keys_of
-from xdesc_jax.train.validation import validator
-from xdesc_jax.train.warmstart import check_fit, start_from_bundle
+from xdesc_jax.train.translators import inputs, preparation
+from xdesc_jax.train.translators.frozen import freeze_members, keep_frozen, with_added
+from xdesc_jax.train.translators.inputs import Statistics
+from xdesc_jax.train.translators.step import TrainState, create_state, hyper_of, keys_of
+from xdesc_jax.train.translators.validation import validator
+from xdesc_jax.train.translators.warmstart import check_fit, start_from_bundle
 from xdesc_jax.translation.bundle import Bundle
 from xdesc_jax.translation.bundle import load as load_bundle
 

@@ -25,9 +25,9 @@ from xdesc_jax.files.whole import content_hash
 from xdesc_jax.networks import mlp
 from xdesc_jax.train.checkpoint import Checkpoints, load_model
 from xdesc_jax.train.loop import dispatch_sizes
-from xdesc_jax.train.run import train
-from xdesc_jax.train.step import create_state
-from xdesc_jax.train.warmstart import start_from_bundle
+from xdesc_jax.train.translators.run import train
+from xdesc_jax.train.translators.step import create_state
+from xdesc_jax.train.translators.warmstart import start_from_bundle
 from xdesc_jax.translation.translator import Translator
 
 

@@ -12,8 +12,8 @@ from xdesc_jax.config import ModelConfig
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, stored, unit_rows
 from xdesc_jax.networks import mlp
 from xdesc_jax.train import parallel
-from xdesc_jax.train.objective import pairs_of
-from xdesc_jax.train.step import (
+from xdesc_jax.train.translators.objective import pairs_of
+from xdesc_jax.train.translators.step import (
     SCHEDULES,
     Hyper,
     Keys,

@@ -12,8 +12,8 @@ from xdesc_jax.config import ModelConfig
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, stored, unit_rows
 from xdesc_jax.networks import mlp
 from xdesc_jax.train import parallel
-from xdesc_jax.train.population import member, population_step, stack, stack_hyper, stack_keys
-from xdesc_jax.train.step import Hyper, Keys, create_state, read_inputs, train_step
+from xdesc_jax.train.translators.population import member, population_step, stack, stack_hyper, stack_keys
+from xdesc_jax.train.translators.step import Hyper, Keys, create_state, read_inputs, train_step
 
 SPECS = {
     "bits": binary_spec("bits", 11, hidden=(16,)),

@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 
 from xdesc_jax.networks.losses import Sum
-from xdesc_jax.train.step import Batch, Hyper, Keys, TrainState
+from xdesc_jax.train.translators.step import Batch, Hyper, Keys, TrainState
 
 
 @flax.struct.dataclass

@@ -18,7 +18,7 @@ from xdesc_jax.config import TrainConfig
 from xdesc_jax.files.whole import atomic, content_hash
 from xdesc_jax.networks import mlp
 from xdesc_jax.networks.mlp import Networks
-from xdesc_jax.train.warmstart import scaled
+from xdesc_jax.train.translators.warmstart import scaled
 from xdesc_jax.translation.bundle import Bundle, load
 
 if TYPE_CHECKING:
