@@ -6,7 +6,7 @@ a GPU is at hand: --batch-size 1024 --resident.
     xdesc train-descriptor --config configs/hardnet.py --data RECORDS --data OTHERS --workdir runs/hardnet
 """
 
-from xdesc_jax.train.descriptor_config import DescriptorConfig
+from xdesc_jax.train.descriptors.config import DescriptorConfig
 
 
 def get_config() -> DescriptorConfig:

@@ -7,7 +7,7 @@ which are of the same network. The paper has 512 pairs; where a GPU is at hand: 
         --init hardnet.safetensors
 """
 
-from xdesc_jax.train.descriptor_config import DescriptorConfig
+from xdesc_jax.train.descriptors.config import DescriptorConfig
 
 
 def get_config() -> DescriptorConfig:

@@ -23,7 +23,7 @@ from xdesc_jax.evaluate.homography import Result
 from xdesc_jax.features import l2net
 from xdesc_jax.features.weights import write_arrays
 from xdesc_jax.files.whole import read_json, write_json
-from xdesc_jax.train.descriptor_export import NETWORK_NAMES, export_descriptor
+from xdesc_jax.train.descriptors.export import NETWORK_NAMES, export_descriptor
 
 REFERENCE = "sift"
 

@@ -9,7 +9,7 @@ import pytest
 from tests.support.root import ROOT
 from xdesc_jax.config import LossConfig, ModelConfig, TrainConfig, differences, from_dict, load_config
 from xdesc_jax.sweep.config import SweepConfig, expand
-from xdesc_jax.train.descriptor_config import DescriptorConfig
+from xdesc_jax.train.descriptors.config import DescriptorConfig
 
 CONFIGS = sorted((ROOT / "configs").glob("*.py"))
 

@@ -10,8 +10,8 @@ from tests.support import toy_records as toy
 from tests.support.pair_records import pair_records
 from xdesc_jax.config import OptimizerConfig, TrainConfig
 from xdesc_jax.data.mixture import Part
-from xdesc_jax.train.descriptor_config import DescriptorConfig
-from xdesc_jax.train.descriptor_run import train_descriptor
+from xdesc_jax.train.descriptors.config import DescriptorConfig
+from xdesc_jax.train.descriptors.run import train_descriptor
 from xdesc_jax.train.translators.run import train
 
 

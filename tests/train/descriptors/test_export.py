@@ -11,8 +11,8 @@ import pytest
 import safetensors
 
 from xdesc_jax.features import l2net
-from xdesc_jax.train.descriptor_config import AugmentationConfig, DescriptorConfig
-from xdesc_jax.train.descriptor_export import (
+from xdesc_jax.train.descriptors.config import AugmentationConfig, DescriptorConfig
+from xdesc_jax.train.descriptors.export import (
     FLOAT16_DEVIATION,
     export_descriptor,
     float16_weights,

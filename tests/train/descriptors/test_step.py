@@ -10,7 +10,7 @@ import pytest
 
 from xdesc_jax.features import l2net
 from xdesc_jax.train import parallel
-from xdesc_jax.train.descriptor_step import (
+from xdesc_jax.train.descriptors.step import (
     DescriptorHyper,
     augment,
     create_state,

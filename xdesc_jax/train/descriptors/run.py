@@ -23,9 +23,9 @@ from xdesc_jax.features.l2net import L2Net
 from xdesc_jax.files.whole import config_hash, content_hash, read_json, write_json
 from xdesc_jax.train import parallel
 from xdesc_jax.train.checkpoint import Checkpoints, Position
-from xdesc_jax.train.descriptor_config import DescriptorConfig
-from xdesc_jax.train.descriptor_step import DescriptorHyper, augment, create_state, network_of, train_step
-from xdesc_jax.train.descriptor_validation import validator
+from xdesc_jax.train.descriptors.config import DescriptorConfig
+from xdesc_jax.train.descriptors.step import DescriptorHyper, augment, create_state, network_of, train_step
+from xdesc_jax.train.descriptors.validation import validator
 from xdesc_jax.train.loop import Batches, fit, steps_of
 from xdesc_jax.train.run_directory import check_batch, clear, defaults_of, keep_settings, resumed
 from xdesc_jax.train.translators.step import SCHEDULES, TrainState, learning_rate_factor

@@ -20,9 +20,9 @@ from xdesc_jax.config import OptimizerConfig, load_config
 from xdesc_jax.data.mixture import Part
 from xdesc_jax.features import l2net
 from xdesc_jax.features.weights import write_arrays
-from xdesc_jax.train.descriptor_config import AugmentationConfig, DescriptorConfig, from_dict
-from xdesc_jax.train.descriptor_export import load_descriptor
-from xdesc_jax.train.descriptor_run import train_descriptor
+from xdesc_jax.train.descriptors.config import AugmentationConfig, DescriptorConfig, from_dict
+from xdesc_jax.train.descriptors.export import load_descriptor
+from xdesc_jax.train.descriptors.run import train_descriptor
 
 
 def weights(run: Path) -> list[np.ndarray]:
@@ -56,7 +56,7 @@ sys.path[:0] = [{str(ROOT)!r}]
 from pathlib import Path
 from xdesc_jax.data.mixture import Part
 from xdesc_jax.train import checkpoint, descriptor_run
-from xdesc_jax.train.descriptor_config import from_dict
+from xdesc_jax.train.descriptors.config import from_dict
 save = checkpoint.Checkpoints.save
 def save_and_die(*arguments):
     save(*arguments)
@@ -129,7 +129,7 @@ def test_a_folder_with_other_files_is_no_run_directory(pair_parts, descriptor_co
 def test_the_command_line_overrides_the_configuration_file(monkeypatch):
     seen = {}
     monkeypatch.setattr(
-        "xdesc_jax.train.descriptor_run.train_descriptor",
+        "xdesc_jax.train.descriptors.run.train_descriptor",
         lambda config, parts, workdir, **kwargs: seen.update(config=config, parts=parts, workdir=workdir, **kwargs),
     )
     words = ["train-descriptor", "--data", "a=0.7", "--data", "b=0.3", "--workdir", "run", "--epochs", "3"]

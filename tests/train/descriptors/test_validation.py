@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from xdesc_jax.features import l2net
-from xdesc_jax.train.descriptor_validation import false_positive_rate, stranger_distances, validator
+from xdesc_jax.train.descriptors.validation import false_positive_rate, stranger_distances, validator
 
 
 def test_false_positive_rate_at_a_recall():

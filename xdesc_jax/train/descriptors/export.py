@@ -22,8 +22,8 @@ from xdesc_jax.features.l2net import L2Net
 from xdesc_jax.features.weights import write_arrays
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, read_json, write_json
 from xdesc_jax.train.checkpoint import Position, load_state
-from xdesc_jax.train.descriptor_config import DescriptorConfig, from_dict
-from xdesc_jax.train.descriptor_step import create_state, describe, network_of
+from xdesc_jax.train.descriptors.config import DescriptorConfig, from_dict
+from xdesc_jax.train.descriptors.step import create_state, describe, network_of
 
 SUFFIX = "-xdesc"  # our weights are never taken for the authors'
 FLOAT16_DEVIATION = 0.01  # largest distance of unit descriptors that float16 weights may make
