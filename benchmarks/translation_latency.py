@@ -20,11 +20,11 @@ from pathlib import Path
 import numpy as np
 from translation import WIDTHS, random_translator
 
-from xdesc_jax import onnx_format, stablehlo_format
 from xdesc_jax.descriptors import unit_rows
-from xdesc_jax.quantization import quantized
+from xdesc_jax.export import onnx_format, stablehlo_format
+from xdesc_jax.export.quantization import quantized
+from xdesc_jax.export.translation_graph import graph
 from xdesc_jax.translation.translator import Translator
-from xdesc_jax.translation_graph import graph
 
 BATCHES = (1, 100, 2000)
 REPETITIONS = 100

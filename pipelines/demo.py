@@ -38,7 +38,7 @@ from xdesc_jax.evaluate.report import (
     write_report,
 )
 from xdesc_jax.evaluate.scenes import PhotoPair, Scene, by_disparity, find_scenes
-from xdesc_jax.export import export
+from xdesc_jax.export.export import export
 from xdesc_jax.features.extract import extract
 from xdesc_jax.features.images import read_gray
 from xdesc_jax.files.whole import already_done, atomic, config_hash, read_json, write_json

@@ -29,7 +29,7 @@ from xdesc_jax.data.records import records
 from xdesc_jax.evaluate.calibrate import calibrate
 from xdesc_jax.evaluate.command import homography
 from xdesc_jax.evaluate.homography import Result
-from xdesc_jax.export import export
+from xdesc_jax.export.export import export
 from xdesc_jax.files.whole import read_json, write_json
 from xdesc_jax.train.translators.run import train
 from xdesc_jax.translation.translator import Translator

@@ -51,7 +51,7 @@ def test_imports_without_any_framework(module):
 
 
 def test_export_imports_without_onnx():
-    done = import_without(("onnx", "onnxruntime"), "xdesc_jax.export")
+    done = import_without(("onnx", "onnxruntime"), "xdesc_jax.export.export")
     assert done.returncode == 0, done.stderr
 
 

@@ -26,13 +26,17 @@ STAGES: dict[tuple[str, ...], tuple[str, str, str]] = {
     ("train-descriptor",): ("xdesc_jax.train.descriptors.run:command", "train", "records of pairs -> run directory"),
     ("sweep",): ("xdesc_jax.sweep.run:sweep", "sweep", "records -> many run directories, and their results"),
     ("sweep", "report"): ("xdesc_jax.sweep.report:report", "sweep", "results of a sweep -> page, best configurations"),
-    ("export",): ("xdesc_jax.export:export", "train", "run or model file -> model file, ONNX, StableHLO, PyTorch"),
+    ("export",): ("xdesc_jax.export.export:export", "train", "run or model file -> ONNX, StableHLO, PyTorch, ..."),
     ("export-descriptor",): (
         "xdesc_jax.train.descriptors.export:export_descriptor",
         "train",
         "run directory -> descriptor weights",
     ),
-    ("import",): ("xdesc_jax.pytorch_translator:import_model", "torch", "the authors' PyTorch file -> one model file"),
+    ("import",): (
+        "xdesc_jax.export.pytorch_translator:import_model",
+        "torch",
+        "the authors' PyTorch file -> one model file",
+    ),
     ("translate",): (
         "xdesc_jax.translation.translate:translate",
         "",

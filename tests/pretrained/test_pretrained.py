@@ -11,7 +11,7 @@ import pytest
 from xdesc_jax import cli, pretrained
 from xdesc_jax.descriptors import unit_rows
 from xdesc_jax.evaluate.command import homography
-from xdesc_jax.export import export
+from xdesc_jax.export.export import export
 from xdesc_jax.files import pytorch
 from xdesc_jax.translation import bundle
 from xdesc_jax.translation.translator import Translator

@@ -17,7 +17,7 @@ import pytest
 
 from tests.support import toy_records as toy
 from tests.support.root import ROOT
-from xdesc_jax.export import export
+from xdesc_jax.export.export import export
 from xdesc_jax.sweep import run as sweep_run
 from xdesc_jax.sweep.config import SweepConfig, expand
 from xdesc_jax.sweep.results import read_results

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from xdesc_jax.config import LossConfig, ModelConfig, TrainConfig
 from xdesc_jax.descriptors import DescriptorSpec, from_stored, unit_rows
-from xdesc_jax.export import to_bundle
+from xdesc_jax.export.export import to_bundle
 from xdesc_jax.files.whole import read_json
 from xdesc_jax.train.checkpoint import load_model
 from xdesc_jax.train.translators import run as stage

@@ -20,7 +20,7 @@ from tests.support.root import ROOT
 from xdesc_jax import console
 from xdesc_jax.config import LossConfig, ModelConfig, OptimizerConfig
 from xdesc_jax.descriptors import DescriptorSpec, from_stored
-from xdesc_jax.export import export, to_bundle
+from xdesc_jax.export.export import export, to_bundle
 from xdesc_jax.files.whole import content_hash
 from xdesc_jax.networks import mlp
 from xdesc_jax.train.checkpoint import Checkpoints, load_model

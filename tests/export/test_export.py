@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from tests.support import small_translators
-from xdesc_jax import cli, export
+from xdesc_jax import cli
 from xdesc_jax.config import ModelConfig
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, stored, unit_rows
+from xdesc_jax.export import export
 from xdesc_jax.networks import mlp
 from xdesc_jax.train import checkpoint
 from xdesc_jax.train.checkpoint import TrainedModel

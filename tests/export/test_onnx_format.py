@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tests.support.small_translators import ROUTES, SPECS, by_definition, encoder_decoder, pairs, rows
-from xdesc_jax import onnx_format
+from xdesc_jax.export import onnx_format
+from xdesc_jax.export.translation_graph import graph
 from xdesc_jax.translation.translator import Translator
-from xdesc_jax.translation_graph import graph
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed")
 pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xdesc_jax.translation_graph import Graph, Run
+from xdesc_jax.export.translation_graph import Graph, Run
 
 if TYPE_CHECKING:
     import jax

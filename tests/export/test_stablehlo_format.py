@@ -9,9 +9,9 @@ import pytest
 from jax import export
 
 from tests.support.small_translators import SPECS, by_definition, encoder_decoder, pairs, rows
-from xdesc_jax import stablehlo_format
+from xdesc_jax.export import stablehlo_format
+from xdesc_jax.export.translation_graph import graph
 from xdesc_jax.translation.translator import Translator
-from xdesc_jax.translation_graph import graph
 
 MODELS = {"encoder_decoder": encoder_decoder(), "pair": pairs()}
 ROUTES = [("grid", "embedding"), ("bits", "embedding"), ("embedding", "plain"), ("embedding", "bits")]

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from xdesc_jax import console, onnx_format, stablehlo_format
+from xdesc_jax import console
+from xdesc_jax.export import onnx_format, stablehlo_format
+from xdesc_jax.export.translation_graph import Graph, description, deviation, every, graph
 from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, read_json, staged, write_json
 from xdesc_jax.translation.translator import PARITY_TOLERANCE, Translator
-from xdesc_jax.translation_graph import Graph, description, deviation, every, graph
 
 FORMATS: dict[str, types.ModuleType] = {"onnx": onnx_format, "stablehlo": stablehlo_format}
 SUFFIXES = tuple(f".{name}" for name in FORMATS)

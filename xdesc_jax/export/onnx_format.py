@@ -16,7 +16,7 @@ import numpy as np
 
 from xdesc_jax import __version__
 from xdesc_jax.descriptors import DescriptorSpec
-from xdesc_jax.translation_graph import Graph, Run
+from xdesc_jax.export.translation_graph import Graph, Run
 
 EXTRA = "pip install 'xdesc-jax[onnx]'"
 OPSET, IR_VERSION = 18, 8

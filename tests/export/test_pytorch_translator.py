@@ -14,8 +14,8 @@ import pytest
 from tests.support.root import SUPPORT
 from xdesc_jax import cli
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, get_spec
+from xdesc_jax.export.pytorch_translator import to_bundle, to_checkpoint
 from xdesc_jax.files import pytorch
-from xdesc_jax.pytorch_translator import to_bundle, to_checkpoint
 from xdesc_jax.train import checkpoint
 from xdesc_jax.train.checkpoint import TrainedModel
 from xdesc_jax.translation import bundle as model_file

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from xdesc_jax import __version__, console, graph_export, pretrained, pytorch_translator
+from xdesc_jax import __version__, console, pretrained
 from xdesc_jax.descriptors import DescriptorSpec, from_stored
+from xdesc_jax.export import graphs, pytorch_translator
+from xdesc_jax.export.quantization import equal, quantized
 from xdesc_jax.files import pytorch
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, read_json, staged, write_json
 from xdesc_jax.networks.folding import fold
-from xdesc_jax.quantization import equal, quantized
 from xdesc_jax.translation import ratios as ratio_keys
 from xdesc_jax.translation.bundle import Bundle, Layers, ParitySample, inherit_space, load
 from xdesc_jax.translation.translator import PARITY_TOLERANCE, Translator
@@ -70,7 +71,7 @@ def export(
             float16 cannot hold, unknown names, or a model that the format cannot hold.
     """
     run, out = Path(run), Path(out)
-    folder = format in graph_export.FORMATS and source is None
+    folder = format in graphs.FORMATS and source is None
     _check(out, source, target, format, dtype, folder)
     if not run.exists():
         run = pretrained.find(str(run), "translator") or run
@@ -87,11 +88,11 @@ def export(
         return _export_pth(run, out, bundle, networks, overwrite)
     if bundle.sample.inputs:
         Translator(bundle, str(run)).self_check()
-    if format in graph_export.FORMATS:
+    if format in graphs.FORMATS:
         translator, expected = Translator(bundle, str(run)), _hash(bundle)
         if source is None or target is None:
-            return graph_export.export_all(translator, out, format, expected, overwrite)
-        return graph_export.export_one(translator, source, target, out, format, expected, overwrite)
+            return graphs.export_all(translator, out, format, expected, overwrite)
+        return graphs.export_one(translator, source, target, out, format, expected, overwrite)
     if dtype != "float32":
         bundle = quantized(bundle, dtype, base.networks if base else None)
     if source is not None and target is not None:
@@ -103,7 +104,7 @@ def _check(out: Path, source: str | None, target: str | None, format: Format, dt
     if (source is None) != (target is None):
         given, missing = ("--source", "--target") if target is None else ("--target", "--source")
         raise ValueError(f"{given} {source or target} needs {missing} beside it, a descriptor or 'embedding'")
-    if folder and (out.suffix in graph_export.SUFFIXES or out.is_file()):
+    if folder and (out.suffix in graphs.SUFFIXES or out.is_file()):
         raise ValueError(
             f"{out}: is a file, but a whole model in {format} is a folder with a file for each network; name a folder, "
             "or a translation with --source and --target"

@@ -18,11 +18,11 @@ import numpy as np
 
 from xdesc_jax import __version__, console
 from xdesc_jax.descriptors import DescriptorSpec
+from xdesc_jax.export.pytorch_config import check, their_name, to_config, to_spec
 from xdesc_jax.features.weights import select
 from xdesc_jax.files import pytorch
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, read_json, write_json
 from xdesc_jax.networks.folding import BN_EPSILON, fold
-from xdesc_jax.pytorch_config import check, their_name, to_config, to_spec
 from xdesc_jax.translation import bundle as model_file
 from xdesc_jax.translation.bundle import Bundle, Layers
 

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 
 from tests.support.small_translators import SPECS, encoder_decoder, pairs, rows
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec
-from xdesc_jax.quantization import accuracy_loss, equal, quantized
+from xdesc_jax.export.quantization import accuracy_loss, equal, quantized
 from xdesc_jax.translation import bundle as model_file
 from xdesc_jax.translation.bundle import ParitySample, load
 from xdesc_jax.translation.translator import Translator

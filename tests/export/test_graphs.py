@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from tests.support.small_translators import by_definition, encoder_decoder, pairs, rows
-from xdesc_jax import cli, graph_export, stablehlo_format
+from xdesc_jax import cli
+from xdesc_jax.export import graphs, stablehlo_format
 
 MISSING = [name for name in ("onnx", "onnxruntime") if importlib.util.find_spec(name) is None]
 ONNX = pytest.param("onnx", marks=pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}"))
@@ -37,7 +38,7 @@ def test_one_translation_becomes_one_file(model, tmp_path, capsys, format, sourc
     assert cli.main(words) == 0
     x = rows(5)[source]
     expected = by_definition(encoder_decoder().networks, x, source, target)
-    found = graph_export.FORMATS[format].load(out)(x)
+    found = graphs.FORMATS[format].load(out)(x)
     np.testing.assert_allclose(found["target"], expected["target"], atol=1e-5)
     record = json.loads((tmp_path / "new" / f"m.{format}.json").read_text())
     assert record["networks"] == networks and record["parity_deviation"] <= 1e-5
