@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from xdesc_jax.colmap.pycolmap_api import pycolmap
+from xdesc_jax.colmap.bindings.api import pycolmap
 from xdesc_jax.descriptors import get_spec, stored, unit_rows
 from xdesc_jax.matching.feature_set import FeatureSet
 from xdesc_jax.matching.nearest import match

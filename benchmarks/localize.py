@@ -16,8 +16,8 @@ import numpy as np
 
 from xdesc_jax.colmap.model import Camera, Pose
 from xdesc_jax.descriptors import get_spec, unit_rows
-from xdesc_jax.localization.localization_map import LocalizationMap, MapPhoto
 from xdesc_jax.localization.localizer import Localization, Localizer
+from xdesc_jax.localization.map import LocalizationMap, MapPhoto
 from xdesc_jax.matching.feature_set import Held
 from xdesc_jax.matching.retrieval import VladIndex
 from xdesc_jax.matching.routes import Router

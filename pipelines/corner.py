@@ -11,7 +11,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from xdesc_jax.colmap.pycolmap_api import pycolmap
+from xdesc_jax.colmap.bindings.api import pycolmap
 from xdesc_jax.features.keypoints import COLMAP_CENTER
 from xdesc_jax.files.whole import atomic
 

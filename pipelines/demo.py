@@ -25,7 +25,6 @@ from pipelines import corner, motorcycle
 from pipelines.views import ViewSettings, random_view, write_png, write_scene
 from xdesc_jax import console
 from xdesc_jax.data.records import records
-from xdesc_jax.evaluate.command import given_stores
 from xdesc_jax.evaluate.drawing import matches_grid
 from xdesc_jax.evaluate.homography import Comparison, Result, evaluate, matches_of
 from xdesc_jax.evaluate.map_report import Table, write_map_report
@@ -38,6 +37,7 @@ from xdesc_jax.evaluate.report import (
     write_report,
 )
 from xdesc_jax.evaluate.scenes import PhotoPair, Scene, by_disparity, find_scenes
+from xdesc_jax.evaluate.stages.homography import given_stores
 from xdesc_jax.export.export import export
 from xdesc_jax.features.extract import extract
 from xdesc_jax.features.images import read_gray

@@ -18,8 +18,8 @@ import jax
 import tyro
 
 from xdesc_jax import console
-from xdesc_jax.evaluate.command import homography
 from xdesc_jax.evaluate.homography import Result
+from xdesc_jax.evaluate.stages.homography import homography
 from xdesc_jax.features import l2net
 from xdesc_jax.features.weights import write_arrays
 from xdesc_jax.files.whole import read_json, write_json

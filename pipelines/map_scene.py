@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
+from xdesc_jax.colmap.bindings.api import read_model
 from xdesc_jax.colmap.model import Camera, Model, Pose
-from xdesc_jax.colmap.pycolmap_api import read_model
-from xdesc_jax.evaluate.command import given_stores
 from xdesc_jax.evaluate.poses import Scale
+from xdesc_jax.evaluate.stages.homography import given_stores
 from xdesc_jax.features.extract import extract
 from xdesc_jax.features.store import FeatureStore, StoreWriter
 from xdesc_jax.files.whole import atomic

@@ -24,11 +24,11 @@ from configs import pretrained as base_config
 from configs import pretrained_added as added_config
 from xdesc_jax import console
 from xdesc_jax.config import OptimizerConfig, TrainConfig
-from xdesc_jax.data.added import describe
+from xdesc_jax.data.describe import describe
 from xdesc_jax.data.records import records
 from xdesc_jax.evaluate.calibrate import calibrate
-from xdesc_jax.evaluate.command import homography
 from xdesc_jax.evaluate.homography import Result
+from xdesc_jax.evaluate.stages.homography import homography
 from xdesc_jax.export.export import export
 from xdesc_jax.files.whole import read_json, write_json
 from xdesc_jax.train.translators.run import train

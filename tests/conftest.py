@@ -49,3 +49,11 @@ def pytorch_files(tmp_path_factory) -> Path:
     script = Path(__file__).parent / "support" / "pytorch_reference.py"
     subprocess.run([sys.executable, script, "make", folder], check=True)
     return folder
+
+
+@pytest.fixture(scope="session")
+def place(tmp_path_factory):
+    """A synthetic place to localise in."""
+    from tests.support.place import make_place
+
+    return make_place(tmp_path_factory.mktemp("place"))

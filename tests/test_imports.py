@@ -21,22 +21,28 @@ import {module}
 TENSORFLOW = ("tensorflow", "tensorflow_datasets")
 FRAMEWORKS = ("jax", "jaxlib", "flax", "optax", "orbax", *TENSORFLOW)
 LIGHT = [
-    "infer",
+    "translation",
+    "translation.translator",
+    "translation.translate",
+    "translation.database",
     "matching",
-    "store",
-    "bundle",
-    "quantization",
-    "translation_graph",
-    "deviation",
-    "translate",
-    "translate_database",
-    "inspection",
-    "match",
-    "match_file",
+    "matching.match",
+    "matching.nearest",
+    "matching.retrieval",
+    "localization",
+    "localization.localizer",
+    "mapping",
+    "mapping.build",
+    "colmap",
+    "colmap.database",
+    "evaluate",
+    "features.store",
     "descriptors",
+    "export.quantization",
+    "export.translation_graph",
+    "inspection.inspect",
     "pretrained.listing",
 ]
-LIGHT += ["colmap", "evaluate", "retrieval", "colmap.localizer"]
 
 
 def import_without(blocked, module):
@@ -55,13 +61,15 @@ def test_export_imports_without_onnx():
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("module", ["train.step", "export"])
+@pytest.mark.parametrize(
+    "module", ["train.translators.step", "train.descriptors.step", "data.resident", "export.export"]
+)
 def test_imports_without_tensorflow(module):
     done = import_without(TENSORFLOW, f"xdesc_jax.{module}")
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("module", ["export", "pytorch_translator", "features.weights"])
+@pytest.mark.parametrize("module", ["export.export", "export.pytorch_translator", "features.weights"])
 def test_imports_without_torch_or_jax(module):
     done = import_without(("torch", *FRAMEWORKS), f"xdesc_jax.{module}")
     assert done.returncode == 0, done.stderr

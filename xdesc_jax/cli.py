@@ -19,8 +19,16 @@ STAGES: dict[tuple[str, ...], tuple[str, str, str]] = {
     ("extract",): ("xdesc_jax.features.extract:extract", "features,colmap", "photos -> feature files"),
     ("records",): ("xdesc_jax.data.records:records", "train,features,colmap", "photos or feature files -> records"),
     ("records-beam",): ("xdesc_jax.data.beam:records_beam", "beam,colmap", "the same records, by an Apache Beam job"),
-    ("describe",): ("xdesc_jax.data.added:describe", "train,features", "records with patches -> further descriptors"),
-    ("pairs",): ("xdesc_jax.data.pairs:pairs", "train,features,colmap", "photos -> records of corresponding patches"),
+    ("describe",): (
+        "xdesc_jax.data.describe:describe",
+        "train,features",
+        "records with patches -> further descriptors",
+    ),
+    ("pairs",): (
+        "xdesc_jax.data.pairs.pairs:pairs",
+        "train,features,colmap",
+        "photos -> records of corresponding patches",
+    ),
     ("scenes",): ("xdesc_jax.data.scenes:scenes", "features", "photos -> scenes with known homographies"),
     ("train",): ("xdesc_jax.train.translators.run:command", "train", "records -> run directory"),
     ("train-descriptor",): ("xdesc_jax.train.descriptors.run:command", "train", "records of pairs -> run directory"),
@@ -42,13 +50,13 @@ STAGES: dict[tuple[str, ...], tuple[str, str, str]] = {
         "",
         "descriptors -> another type, or the joint space",
     ),
-    ("inspect",): ("xdesc_jax.inspection:inspect", "", "what a database, feature, match or model file holds"),
+    ("inspect",): ("xdesc_jax.inspection.inspect:inspect", "", "what a database, feature, match or model file holds"),
     ("match",): ("xdesc_jax.matching.match:match", "", "features, also of mixed descriptors -> matches"),
     ("retrieve",): ("xdesc_jax.matching.retrieval:retrieve", "", "feature files -> pairs of photos of the same place"),
-    ("reconstruct",): ("xdesc_jax.mapping.reconstruct_command:reconstruct", "colmap", "features and matches -> models"),
+    ("reconstruct",): ("xdesc_jax.mapping.reconstruct:reconstruct", "colmap", "features and matches -> models"),
     ("localize",): ("xdesc_jax.localization.localize:localize", "colmap", "query features and a map -> poses"),
     ("map", "update"): (
-        "xdesc_jax.mapping.update_command:update",
+        "xdesc_jax.mapping.update:update",
         "colmap,report",
         "new photos replace translated rows of a map",
     ),
@@ -64,16 +72,16 @@ STAGES: dict[tuple[str, ...], tuple[str, str, str]] = {
         "ratio thresholds for a model's rows",
     ),
     ("evaluate", "homography"): (
-        "xdesc_jax.evaluate.command:homography",
+        "xdesc_jax.evaluate.stages.homography:homography",
         "features,colmap,report",
         "matching on scenes with known homographies",
     ),
     ("evaluate", "localization"): (
-        "xdesc_jax.evaluate.localization:localization",
+        "xdesc_jax.evaluate.stages.localization:localization",
         "colmap,report",
         "localised queries against true poses",
     ),
-    ("evaluate", "sfm"): ("xdesc_jax.evaluate.sfm:sfm", "colmap,report", "a reconstruction against a reference"),
+    ("evaluate", "sfm"): ("xdesc_jax.evaluate.stages.sfm:sfm", "colmap,report", "a reconstruction against a reference"),
 }
 
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from tests.support.databases import SPECS, edit, make_3, make_4, state
+from xdesc_jax.colmap.bindings.api import pycolmap
 from xdesc_jax.colmap.database import DatabaseReader
 from xdesc_jax.colmap.database_writer import DatabaseWriter
-from xdesc_jax.colmap.pycolmap_api import pycolmap
 
 KEYPOINTS = {
     "a b.jpg": np.array([[1, 2], [3, 4]], np.float32),

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from tests.support.databases import SPECS, edit, make_3, make_4, state, tables
+from xdesc_jax.colmap.bindings.api import pycolmap
 from xdesc_jax.colmap.database import DatabaseReader
 from xdesc_jax.colmap.database_writer import DatabaseWriter
-from xdesc_jax.colmap.pycolmap_api import pycolmap
 
 ROWS = np.arange(45, dtype=np.float32).reshape(5, 9)
 

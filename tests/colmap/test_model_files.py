@@ -3,8 +3,8 @@
 import pytest
 
 from xdesc_jax import cli
+from xdesc_jax.colmap.bindings.api import open_model, pycolmap, write_model
 from xdesc_jax.colmap.model_files import check_model_files
-from xdesc_jax.colmap.pycolmap_api import open_model, pycolmap, write_model
 
 FILES = ["cameras.bin", "rigs.bin", "frames.bin", "images.bin", "points3D.bin"]
 

@@ -7,8 +7,8 @@ import pytest
 
 from tests.evaluate.test_poses import at, turned
 from tests.support.pose_models import write_model
+from xdesc_jax.colmap.bindings.api import pycolmap, read_model
 from xdesc_jax.colmap.model import Pose
-from xdesc_jax.colmap.pycolmap_api import pycolmap, read_model
 from xdesc_jax.evaluate.alignment import NotAlignable, Similarity, align, check
 
 MOVED = Similarity(2.5, turned([1, -2, 0.5], 130), np.array([10.0, -3, 7]))

@@ -8,8 +8,8 @@ import pytest
 from tests.evaluate.test_alignment import MOVED
 from tests.support.feature_files import write_store
 from xdesc_jax.cli import main
+from xdesc_jax.colmap.bindings.api import pycolmap, read_model
 from xdesc_jax.colmap.model import Pose
-from xdesc_jax.colmap.pycolmap_api import pycolmap, read_model
 from xdesc_jax.evaluate.sfm import measure
 
 

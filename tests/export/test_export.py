@@ -17,8 +17,8 @@ from xdesc_jax.config import ModelConfig
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, stored, unit_rows
 from xdesc_jax.export import export
 from xdesc_jax.networks import mlp
-from xdesc_jax.train import checkpoint
-from xdesc_jax.train.checkpoint import TrainedModel
+from xdesc_jax.train.translators import trained
+from xdesc_jax.train.translators.trained import TrainedModel
 from xdesc_jax.translation import bundle as model_file
 from xdesc_jax.translation.deviation import RowStatistics
 from xdesc_jax.translation.translator import Translator
@@ -77,7 +77,7 @@ def make_model(kind="encoder_decoder"):
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """A run directory whose model is hand-made."""
-    monkeypatch.setattr(checkpoint, "load_model", lambda run, which="best": make_model()[2])
+    monkeypatch.setattr(trained, "load_model", lambda run, which="best": make_model()[2])
     return tmp_path / "run"
 
 
@@ -145,7 +145,7 @@ def test_finished_work_is_skipped_and_another_model_is_kept(run, tmp_path, monke
     assert cli.main(["export", str(run), str(out)]) == 0
     assert "up to date" in capsys.readouterr().out and out.stat().st_mtime_ns == before
     other = dataclasses.replace(make_model()[2], provenance={"steps": 1560})
-    monkeypatch.setattr(checkpoint, "load_model", lambda run, which="best": other)
+    monkeypatch.setattr(trained, "load_model", lambda run, which="best": other)
     assert cli.main(["export", str(run), str(out)]) == 2
     assert "another configuration" in capsys.readouterr().err and out.stat().st_mtime_ns == before
     assert cli.main(["export", str(run), str(out), "--overwrite"]) == 0
@@ -176,7 +176,7 @@ def test_weights_beyond_half_precision_are_refused(run, tmp_path, monkeypatch):
     first = {**model.networks["encoder/grid"][-1]}
     first["bias"] = np.full_like(first["bias"], 1e5)
     networks = {**model.networks, "encoder/grid": [*model.networks["encoder/grid"][:-1], first]}
-    monkeypatch.setattr(checkpoint, "load_model", lambda *_: dataclasses.replace(model, networks=networks))
+    monkeypatch.setattr(trained, "load_model", lambda *_: dataclasses.replace(model, networks=networks))
     with pytest.raises(ValueError, match=r"encoder/grid: a weight is 100000, beyond the 65504"):
         export.export(run, tmp_path / "half.safetensors", dtype="float16")
     assert not (tmp_path / "half.safetensors").exists()
@@ -185,7 +185,7 @@ def test_weights_beyond_half_precision_are_refused(run, tmp_path, monkeypatch):
 def test_members_that_stay_as_they_were_are_not_rounded(run, tmp_path, monkeypatch):
     model = make_model()[2]
     grown = dataclasses.replace(model, base=export.to_bundle(model))
-    monkeypatch.setattr(checkpoint, "load_model", lambda *_: grown)
+    monkeypatch.setattr(trained, "load_model", lambda *_: grown)
     with pytest.raises(ValueError, match=r"encoder/grid: is float32 in the model that was added to"):
         export.export(run, tmp_path / "half.safetensors", dtype="float16")
     assert export.export(run, tmp_path / "whole.safetensors").exists()

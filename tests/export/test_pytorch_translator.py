@@ -16,8 +16,8 @@ from xdesc_jax import cli
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, get_spec
 from xdesc_jax.export.pytorch_translator import to_bundle, to_checkpoint
 from xdesc_jax.files import pytorch
-from xdesc_jax.train import checkpoint
-from xdesc_jax.train.checkpoint import TrainedModel
+from xdesc_jax.train.translators import trained
+from xdesc_jax.train.translators.trained import TrainedModel
 from xdesc_jax.translation import bundle as model_file
 from xdesc_jax.translation.bundle import Bundle
 from xdesc_jax.translation.translator import Translator
@@ -94,7 +94,7 @@ def published():
     }
 
 
-def trained():
+def trained_model():
     """A run's model with norms far from those of a fresh network."""
     rng = np.random.default_rng(5)
 
@@ -135,8 +135,8 @@ def test_a_file_without_norms_computes_what_its_torch_modules_do(pytorch_files, 
 
 
 def test_exported_files_load_strictly_into_torch_modules_and_come_back(imported, pytorch_files, tmp_path, monkeypatch):
-    model = trained()
-    monkeypatch.setattr(checkpoint, "load_model", lambda run, which="best": model)
+    model = trained_model()
+    monkeypatch.setattr(trained, "load_model", lambda run, which="best": model)
     run, again, back = tmp_path / "run.pth", tmp_path / "again.pth", tmp_path / "back.safetensors"
     assert cli.main(["export", str(tmp_path / "run"), str(run), "--format", "pth"]) == 0
     assert cli.main(["export", str(pytorch_files / "model.safetensors"), str(again), "--format", "pth"]) == 0
@@ -158,8 +158,8 @@ def test_exported_files_load_strictly_into_torch_modules_and_come_back(imported,
 
 def test_export_skips_finished_work_and_keeps_another_file(tmp_path, monkeypatch, capsys):
     """With a writer of bytes for torch's."""
-    model = trained()
-    monkeypatch.setattr(checkpoint, "load_model", lambda run, which="best": model)
+    model = trained_model()
+    monkeypatch.setattr(trained, "load_model", lambda run, which="best": model)
     monkeypatch.setattr(pytorch, "write", lambda path, content: path.write_bytes(b"as torch wrote it"))
     words = ["export", str(tmp_path / "run"), str(tmp_path / "m.pth"), "--format", "pth"]
     assert cli.main(words) == 0 and cli.main(words) == 0

@@ -99,7 +99,7 @@ def test_keypoints_are_taken_from_a_file_that_does_not_name_its_descriptor(photo
 
 
 def test_keypoints_and_descriptors_are_taken_from_a_database(photos, tmp_path):
-    from xdesc_jax.colmap.pycolmap_api import pycolmap
+    from xdesc_jax.colmap.bindings.api import pycolmap
 
     out = extract(photos, tmp_path / "out", descriptors=("colmap-sift",), max_keypoints=50)
     native = read(out, "colmap-sift")
@@ -122,7 +122,7 @@ def test_keypoints_and_descriptors_are_taken_from_a_database(photos, tmp_path):
 
 
 def test_database_without_the_descriptors_asked_for_is_named(photos, tmp_path):
-    from xdesc_jax.colmap.pycolmap_api import pycolmap
+    from xdesc_jax.colmap.bindings.api import pycolmap
 
     path = tmp_path / "map.db"
     with pycolmap.Database.open(path) as db:

@@ -9,8 +9,8 @@ import xdesc_jax
 
 PUBLIC = [
     "features.images", "features.keypoints", "features.response", "features.patches", "features.opencv",
-    "features.extract", "colmap.database", "colmap.pycolmap_api", "colmap.reconstruct_command",
-    "colmap.localizer", "colmap.localize",
+    "features.extract", "colmap.database", "colmap.bindings.api", "mapping.reconstruct",
+    "localization.localizer", "localization.localize",
 ]  # fmt: skip
 DEFLATE = """
 import importlib, sys

@@ -63,7 +63,7 @@ def test_colmap_form_round_trips():
 
 
 def test_colmap_form_agrees_with_pycolmap():
-    from xdesc_jax.colmap.pycolmap_api import pycolmap
+    from xdesc_jax.colmap.bindings.api import pycolmap
 
     points = Keypoints([[3, 4]], [2.5], [0.7])
     row = to_colmap(points)[0]
@@ -139,7 +139,7 @@ def test_colmap_limit_keeps_the_strongest_in_order():
     gray = texture(121, 141)
     everything, descriptors = detect_colmap(rgb(gray))
     kept, kept_descriptors = detect_colmap(rgb(gray), limit=20)
-    response = np.abs(dog_response(gray, everything))
+    response = np.abs(dog_response(gray, everything.xy, everything.scales))
     rows = np.sort(np.argsort(-response, kind="stable")[:20])
     np.testing.assert_array_equal(kept.xy, everything.xy[rows])
     np.testing.assert_array_equal(kept_descriptors, descriptors[rows])
@@ -182,7 +182,7 @@ def test_strongest_breaks_ties_by_row():
 def test_response_of_a_spot_is_its_closed_form(sigma):
     b, amplitude, k = 6.0, 200.0, 2 ** (1 / 3)
     gray = blob(181, 203, 100, 90, b, amplitude)
-    (found,) = dog_response(gray, Keypoints([[100, 90]], [sigma], [0]))
+    (found,) = dog_response(gray, np.float32([[100, 90]]), np.float32([sigma]))
 
     def peak(s):  # a Gaussian of variance b^2 blurred from the camera's 0.5 to s
         return amplitude * b**2 / (b**2 + s**2 - 0.25)
@@ -196,10 +196,10 @@ def test_response_ranks_as_opencvs():
     gray = texture(201, 203)
     found = [k for k in cv2.SIFT.create().detect(gray, None) if k.size > 4]
     xy = np.array([k.pt for k in found]) - 0.25
-    ours = np.abs(dog_response(gray, Keypoints(xy, [k.size / 2 for k in found], np.zeros(len(found)))))
+    ours = np.abs(dog_response(gray, np.float32(xy), np.float32([k.size / 2 for k in found])))
     theirs = np.array([k.response for k in found])
     assert np.corrcoef(ours, theirs)[0, 1] > 0.99
 
 
 def test_response_takes_scales_beyond_the_photo():
-    assert np.isfinite(dog_response(texture(9, 17), Keypoints([[3, 3]], [500], [0]))).all()
+    assert np.isfinite(dog_response(texture(9, 17), np.float32([[3, 3]]), np.float32([500]))).all()

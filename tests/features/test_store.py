@@ -247,7 +247,7 @@ def test_keypoints_of_another_shape_are_refused(tmp_path):
     ],
 )
 def test_a_run_whose_configuration_lacks_a_key_is_refused_by_name(tmp_path, settings, message):
-    checkpoint = pytest.importorskip("xdesc_jax.train.checkpoint")
+    trained = pytest.importorskip("xdesc_jax.train.translators.trained")
     write_json(tmp_path / "config.json", settings)
     with pytest.raises(ValueError, match=f"config.json: {message}"):
-        checkpoint.load_model(tmp_path)
+        trained.load_model(tmp_path)

@@ -22,7 +22,7 @@ def write(path, arrays):
 
 @pytest.fixture(autouse=True)
 def pytorch_files_in_this_process(monkeypatch):
-    """Since torch is here anyway; the process of its own is tested with `torch_format`."""
+    """Since torch is here anyway; the process of its own is tested with `pytorch`."""
     monkeypatch.setattr(pytorch, "read", pytorch.load)
 
 

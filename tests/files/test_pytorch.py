@@ -53,7 +53,7 @@ import importlib, io, sys
 for name in sys.argv[1:]:
     importlib.import_module(name)
 import numpy as np, torch
-from xdesc_jax.colmap.pycolmap_api import detect_sift
+from xdesc_jax.colmap.bindings.api import detect_sift
 rng = np.random.default_rng(0)
 a = rng.normal(size=(90, 90))
 assert np.allclose(a @ np.linalg.inv(a), np.eye(90))
@@ -69,10 +69,10 @@ detect_sift(rng.integers(0, 255, (60, 80, 3), dtype=np.uint8))
 BESIDE = """
 import io, sys
 if sys.argv[1] == "pycolmap first":
-    import xdesc_jax.colmap.pycolmap_api
-from xdesc_jax import torch_format
+    import xdesc_jax.colmap.bindings.api
+from xdesc_jax.files import pytorch as torch_format
 assert len(torch_format.read(sys.argv[2])) == 1
-import xdesc_jax.colmap.pycolmap_api
+import xdesc_jax.colmap.bindings.api
 import numpy as np
 np.savez_compressed(io.BytesIO(), a=np.arange(1000) % 3)
 np.linalg.svd(np.random.default_rng(0).normal(size=(50, 50)))
@@ -165,7 +165,7 @@ def test_without_torch_the_message_names_the_extra(tmp_path, monkeypatch, action
 @needs_torch
 @pytest.mark.skipif(importlib.util.find_spec("pycolmap") is None, reason="pycolmap is not installed")
 def test_torch_and_pycolmap_live_in_one_process_and_side_by_side(pytorch_files):
-    modules = ["torch", "xdesc_jax.colmap.pycolmap_api"]
+    modules = ["torch", "xdesc_jax.colmap.bindings.api"]
     running = {"torch first": start(BOTH, *modules), "pycolmap first": start(BOTH, *modules[::-1])}
     for process in running.values():
         finish(process)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from tests.support.place import rewrite
+from xdesc_jax.colmap.bindings.api import pycolmap
 from xdesc_jax.colmap.model import Camera
-from xdesc_jax.colmap.pycolmap_api import pycolmap
 from xdesc_jax.descriptors import unit_rows
 from xdesc_jax.features.store import FeatureStore
 from xdesc_jax.localization.localizer import Localizer, PoseSettings

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.corner import save_photos
-from tests.support.place import Place, make_place
-from xdesc_jax.mapping.reconstruct import ReconstructSettings, reconstruct
+from xdesc_jax.mapping.from_photos import ReconstructSettings, reconstruct
 
 SETTINGS = ReconstructSettings(max_features=500, threads=1)
 
@@ -28,9 +27,3 @@ def reconstructed(corner, tmp_path_factory) -> tuple[Path, list[Path]]:
     """Work folder and models."""
     work = tmp_path_factory.mktemp("work")
     return work, reconstruct(*corner, work, SETTINGS)
-
-
-@pytest.fixture(scope="session")
-def place(tmp_path_factory) -> Place:
-    """A synthetic place to localise in."""
-    return make_place(tmp_path_factory.mktemp("place"))

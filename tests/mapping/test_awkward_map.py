@@ -12,9 +12,9 @@ import pytest
 
 from tests.support.awkward_map import BLANK, QUERY, SEEN, make_awkward_map
 from xdesc_jax import cli
-from xdesc_jax.colmap.pycolmap_api import read_model
+from xdesc_jax.colmap.bindings.api import read_model
 from xdesc_jax.localization.queries import read_poses
-from xdesc_jax.matching.match_file import MatchFile
+from xdesc_jax.matching.matches import MatchFile
 
 MAPPED = sorted(set(SEEN) - {QUERY})
 BARE = "d.jpg"  # loses its descriptors in the tests that need such a photo
@@ -168,7 +168,7 @@ def test_a_match_file_damaged_inside_is_named(awkward, matches, tmp_path, capsys
 LIMITED = """
 import resource, sys
 from xdesc_jax import cli
-import xdesc_jax.mapping.reconstruct_command
+import xdesc_jax.mapping.reconstruct
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
 sys.exit(cli.main(sys.argv[2:]))
 """
@@ -210,8 +210,8 @@ def test_a_full_disk_is_told_with_the_file_and_the_next_run_ends_in_the_same(awk
     ("module", "function", "calls"),
     [
         ("xdesc_jax.mapping.build", "_read_matches", 7),
-        ("xdesc_jax.colmap.pycolmap_mapping", "write_model", 1),
-        ("xdesc_jax.mapping.reconstruct_command", "write_json", 1),
+        ("xdesc_jax.colmap.bindings.mapper", "write_model", 1),
+        ("xdesc_jax.mapping.reconstruct", "write_json", 1),
     ],
 )
 def test_a_killed_reconstruction_goes_on_to_the_same_models(awkward, matches, made, tmp_path, module, function, calls):

@@ -1,129 +1,173 @@
-"""Reconstruction: of pictures with known cameras, continued, and of what cannot be reconstructed."""
+"""The stage `xdesc reconstruct`, from the words on the command line to the files."""
 
-import dataclasses
+import json
 
-import cv2
-import numpy as np
 import pytest
 
-from pipelines.corner import FOCAL, POSITIONS, camera
-from xdesc_jax.colmap import pycolmap_photos as colmap
-from xdesc_jax.colmap.database import DatabaseReader
-from xdesc_jax.colmap.pycolmap_api import read_model
-from xdesc_jax.mapping.reconstruct import DATABASE, NotReconstructed, ReconstructSettings, reconstruct
+from tests.support.exact_scene import CAMERA, NAMES, make_scene
+from xdesc_jax import cli
+from xdesc_jax.colmap.bindings.api import pycolmap, read_model
+from xdesc_jax.mapping import reconstruct as stage
+from xdesc_jax.mapping.reconstruct import SUMMARY, reconstruct
+
+LONELY = "z.jpg"  # has no matches
 
 
-def assert_same(a, b):
-    for field in dataclasses.fields(a):
-        np.testing.assert_array_equal(getattr(a, field.name), getattr(b, field.name), err_msg=field.name)
+@pytest.fixture(scope="module")
+def scene():
+    return make_scene()
 
 
-def test_cameras_are_found_up_to_a_similarity(corner, reconstructed):
-    model = read_model(reconstructed[1][0])
-    assert model.names == tuple(corner[1])
-    np.testing.assert_allclose(model.focals_px, FOCAL, rtol=0.03)
-    found = -np.einsum("nji,nj->ni", model.rotations, model.translations)
-    true = np.array(POSITIONS)
-    # Distances between cameras do not depend on the model's frame; its scale is a free factor.
-    apart = [np.linalg.norm(c[:, None] - c[None], axis=2)[np.triu_indices(len(c), 1)] for c in (found, true)]
-    np.testing.assert_allclose(apart[0] / apart[0].sum(), apart[1] / apart[1].sum(), atol=0.005)
-    # So does the rotation between two cameras.
-    for view in range(1, len(true)):
-        turned = model.rotations[view] @ model.rotations[0].T
-        expected = camera(view)[0] @ camera(0)[0].T
-        assert np.degrees(np.arccos((np.trace(turned @ expected.T) - 1) / 2)) < 1
+@pytest.fixture(scope="module")
+def inputs(scene, tmp_path_factory):
+    """Two feature files of different descriptors, matches of all but one photo, intrinsics and the true model."""
+    folder = tmp_path_factory.mktemp("inputs")
+    scene.write_features(folder / "a.h5", NAMES[:3])
+    scene.write_features(folder / "b.h5", NAMES[3:], descriptor="sift")
+    scene.write_matches(folder / "m.h5", lambda a, b: None if LONELY in (a, b) else scene.matches(a, b))
+    (folder / "list.txt").write_text("".join(f"{name} {CAMERA}\n" for name in NAMES), encoding="utf-8")
+    scene.write_model(folder / "true")
+    return folder
 
 
-def test_model_arrays_agree_with_the_keypoints_of_the_database(reconstructed):
-    work, models = reconstructed
-    model = read_model(models[0])
-    assert (np.diff(model.point) >= 0).all() and len(np.unique(model.point)) == len(model.points)
-    with DatabaseReader(work / DATABASE) as reader:
-        for view, name in enumerate(model.names):
-            rows = model.view == view
-            inside = model.points[model.point[rows]] @ model.rotations[view].T + model.translations[view]
-            size = np.array(reader.image_size(name))
-            # Without the lens distortion, which is nearly zero here.
-            projected = model.focals_px[view] * inside[:, :2] / inside[:, 2:] + size / 2
-            apart = np.linalg.norm(projected - reader.keypoints(name)[model.keypoint[rows], :2], axis=1)
-            assert np.median(apart) < 0.5
-            assert np.median(np.abs(apart - model.residual_px[rows])) < 0.3
-    assert np.median(model.residual_px) < 0.2
+def words(inputs, out, *more):
+    given = ["reconstruct", inputs / "a.h5", inputs / "b.h5", out, "--matches", inputs / "m.h5"]
+    return [str(word) for word in (*given, "--threads", 1, *more)]
 
 
-def test_finished_models_are_not_made_again(corner, reconstructed, settings, monkeypatch):
-    work, models = reconstructed
-    monkeypatch.setattr(colmap, "map_photos", None)
-    monkeypatch.setattr(colmap, "add_matches", None)
-    assert reconstruct(*corner, work, settings) == models
+@pytest.fixture(scope="module")
+def made(inputs, tmp_path_factory):
+    out = tmp_path_factory.mktemp("made") / "out"
+    assert cli.main(words(inputs, out, "--intrinsics", inputs / "list.txt")) == 0
+    return out
 
 
-@pytest.mark.parametrize("stop_before", ["add_features", "add_matches", "map_photos"])
-def test_stopped_run_goes_on_to_the_same_models(corner, reconstructed, settings, stop_before, tmp_path, monkeypatch):
-    def stop(*arguments):
+def test_database_models_and_summary_are_written(made):
+    assert sorted(p.name for p in made.iterdir()) == ["database.db", "models", SUMMARY]
+    summary = json.loads((made / SUMMARY).read_text())
+    assert (summary["matched_pairs"], summary["verified_pairs"]) == (10, 10)
+    assert summary["cameras"] == {"file": 6} and summary["database"]["photos"] == 6
+    (model,) = summary["models"]
+    registered = sorted(set(NAMES) - {LONELY})
+    assert model["photo_names"] == registered and model["photos"] == 5 and model["points"] == 200
+    assert model["observations"] == 1000 and model["mean_track_length"] == 5
+    assert 0 < model["mean_reprojection_error_px"] < 0.01
+    assert summary["not_registered"] == [LONELY]
+    assert read_model(made / "models" / "0").names == tuple(registered)
+
+
+def test_finished_work_is_not_done_again_and_other_settings_are_refused(inputs, made, monkeypatch, capsys):
+    monkeypatch.setattr(stage, "verify", None)
+    asked = words(inputs, made, "--intrinsics", inputs / "list.txt")
+    assert cli.main(asked) == 0 and "up to date" in capsys.readouterr().out
+    assert cli.main([*asked, "--seed", "1"]) == 2
+    assert "database.db was made with another configuration" in capsys.readouterr().err
+
+
+def test_overwrite_replaces_the_models(inputs, tmp_path):
+    out = tmp_path / "out"
+    assert cli.main(words(inputs, out, "--camera", CAMERA)) == 0
+    assert cli.main(words(inputs, out, "--camera", CAMERA, "--seed", "1", "--overwrite")) == 0
+    assert json.loads((out / SUMMARY).read_text())["config"]["settings"]["seed"] == 1
+
+
+@pytest.mark.parametrize("stop_before", ["build_database", "verify", "map_incrementally", "_report"])
+def test_stopped_run_goes_on_to_the_same_models(inputs, made, stop_before, tmp_path, monkeypatch):
+    def stop(*arguments, **options):
         raise KeyboardInterrupt
 
+    asked = words(inputs, tmp_path / "out", "--intrinsics", inputs / "list.txt")
     with monkeypatch.context() as patch:
-        patch.setattr(colmap, stop_before, stop)
-        with pytest.raises(KeyboardInterrupt):
-            reconstruct(*corner, tmp_path, settings)
-    assert sorted(p.name for p in tmp_path.iterdir()) == [DATABASE, "settings.json"]
-    models = reconstruct(*corner, tmp_path, settings)
-    assert_same(read_model(models[0]), read_model(reconstructed[1][0]))
+        patch.setattr(stage, stop_before, stop)
+        assert cli.main(asked) == 130
+    assert not (tmp_path / "out" / SUMMARY).exists()
+    (tmp_path / "out" / ".models.1.partial" / "raw").mkdir(parents=True)  # as of a process that was killed
+    (tmp_path / "out" / ".database.db.1.partial-wal").touch()
+    assert cli.main(asked) == 0
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["database.db", "models", SUMMARY]
+    for name in ("points3D.bin", "images.bin", "cameras.bin"):
+        assert (tmp_path / "out/models/0" / name).read_bytes() == (made / "models/0" / name).read_bytes()
 
 
-def test_work_of_other_settings_is_refused(corner, reconstructed, settings):
-    with pytest.raises(FileExistsError, match="models of other photos or settings"):
-        reconstruct(*corner, reconstructed[0], dataclasses.replace(settings, seed=1))
-    with pytest.raises(FileExistsError, match="models of other photos or settings"):
-        reconstruct(corner[0], corner[1][:-1], reconstructed[0], settings)
+def test_given_poses_are_kept_with_their_cameras(scene, inputs, tmp_path):
+    out = tmp_path / "out"
+    assert cli.main(words(inputs, out, "--given-poses", inputs / "true")) == 0
+    model, true = read_model(out / "models/0"), read_model(inputs / "true")
+    assert model.names == true.names  # the photo without matches, too: its pose is known
+    assert abs(model.translations - true.translations).max() < 1e-9
+    assert json.loads((out / SUMMARY).read_text())["cameras"] == {"file": 6}
+    assert model.residual_px.max() < 0.01 and len(model.points) == 200
 
 
-def test_threads_and_an_unused_pairing_are_no_part_of_the_configuration():
-    a, b = ReconstructSettings(threads=1, neighbours=7), ReconstructSettings(threads=2)
-    assert a.config(200) == b.config(200) and a.config(201) != b.config(201)
+def test_only_some_photos_are_taken(inputs, tmp_path):
+    (tmp_path / "only.txt").write_text("\n".join(["a b.jpg", "c.jpg", "d.jpg", ""]))
+    out = reconstruct(
+        (inputs / "a.h5", inputs / "b.h5"), tmp_path / "out", matches=inputs / "m.h5", camera=CAMERA,
+        only=tmp_path / "only.txt",
+    )  # fmt: skip
+    assert read_model(out / "models/0").names == ("a b.jpg", "c.jpg", "d.jpg")
 
 
-def test_many_photos_are_matched_to_their_neighbours(corner, settings, tmp_path):
-    few = dataclasses.replace(settings, exhaustive_up_to=5, neighbours=3)
-    models = reconstruct(*corner, tmp_path, few)
-    assert len(read_model(models[0]).names) >= 3
-    # 0: 1 2 3, 1: 2 3 4, 2: 3 4 5, 3: 4 5, 4: 5
-    assert colmap.database_counts(tmp_path / DATABASE)["verified pairs"] == 12
+def test_database_with_matches_needs_nothing_else(made, tmp_path):
+    assert cli.main(["reconstruct", str(made / "database.db"), str(tmp_path / "out"), "--threads", "1"]) == 0
+    summary = json.loads((tmp_path / "out" / SUMMARY).read_text())
+    assert summary["cameras"] == {"database": 6} and summary["models"][0]["photos"] == 5
 
 
-def test_points_of_two_photos_are_kept_on_demand(corner, reconstructed, settings, tmp_path):
-    kept = reconstruct(*corner, tmp_path, dataclasses.replace(settings, two_view_tracks=True))
-    few, many = (np.bincount(read_model(m[0]).point) for m in (reconstructed[1], kept))
-    assert (many == 2).sum() > 2 * (few == 2).sum() and len(many) > len(few)
+def test_nothing_that_connects_is_an_error_with_the_reason(scene, inputs, tmp_path, capsys):
+    none = scene.write_matches(tmp_path / "none.h5", lambda a, b: None)
+    asked = [str(w) for w in ("reconstruct", inputs / "a.h5", tmp_path / "out", "--matches", none, "--camera", CAMERA)]
+    # The match file names no photo, so one feature file is enough.
+    assert cli.main(asked) == 2
+    assert "no pair of its 3 photos has matches" in capsys.readouterr().err
+    assert not (tmp_path / "out" / SUMMARY).exists() and not (tmp_path / "out" / "models").exists()
 
 
-def test_photos_without_texture_are_reported_with_counts(settings, tmp_path):
-    for name in ("a b.png", "\u00e9.png"):
-        cv2.imwrite(str(tmp_path / name), np.full((60, 80), 200, np.uint8))
-    for _ in range(2):  # the second call reads what the first kept
-        with pytest.raises(NotReconstructed, match="2 photos, 0 features, 0 verified pairs, of 2 photos"):
-            reconstruct(tmp_path, ["a b.png", "\u00e9.png"], tmp_path / "work", settings)
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--camera", "NOPE 1 2"), "--camera: camera model is 'NOPE'"),
+        (("--camera", CAMERA.replace("1024", "1000")), "is for 1000 x 768 px, but the photo has 1024 x 768"),
+        (("--intrinsics", "none.txt"), "none.txt: no such list"),
+        (("--only", "none.txt"), "none.txt: no such list of photos"),
+        (("--given-poses", "none"), "none: holds no COLMAP model"),
+        (("--min-inliers", "0"), "min_inliers is 0, expected at least 1"),
+    ],
+)
+def test_what_cannot_be_is_one_line_and_nothing_is_written(inputs, tmp_path, capsys, more, message):
+    assert cli.main(words(inputs, tmp_path / "out", *more)) == 2
+    shown = capsys.readouterr().err
+    assert message in " ".join(shown.split()) and "Traceback" not in shown
+    assert not list(tmp_path.iterdir())
 
 
-def test_photo_that_cannot_be_read_is_left_out_and_named(settings, tmp_path, capsys):
-    for name in ("a.png", "b.png"):
-        cv2.imwrite(str(tmp_path / name), np.full((60, 80), 200, np.uint8))
-    (tmp_path / "empty.png").touch()
-    names = ["a.png", "b.png", "empty.png"]
-    with pytest.raises(NotReconstructed, match="2 photos, 0 features, 0 verified pairs, of 3 photos"):
-        reconstruct(tmp_path, names, tmp_path / "work", settings)
-    assert "1 of 3 photos" in (printed := capsys.readouterr().err) and "empty.png" in printed
-    with pytest.raises(ValueError, match=r"1 of 3 photos in .* cannot be read, first \['empty.png'\]"):
-        reconstruct(tmp_path, names, tmp_path / "strict", settings, strict=True)
+def test_names_of_matches_and_poses_are_joined_before_any_work(scene, inputs, tmp_path, capsys):
+    asked = ["reconstruct", inputs / "a.h5", tmp_path / "out", "--matches", inputs / "m.h5", "--camera", CAMERA]
+    assert cli.main([str(word) for word in asked]) == 2
+    assert "names 2 photos that are not in" in " ".join(capsys.readouterr().err.split())
+    other = make_scene([f"images/{name}" for name in NAMES])
+    assert cli.main(words(inputs, tmp_path / "too", "--given-poses", other.write_model(tmp_path / "other"))) == 2
+    assert "6 of 6 photos have no given pose, first ['a b.jpg'" in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "out").exists() and not (tmp_path / "too").exists()
 
 
-def test_one_photo_is_too_few(corner, settings, tmp_path):
-    with pytest.raises(NotReconstructed, match="1 photos, expected at least 2"):
-        reconstruct(corner[0], corner[1][:1], tmp_path, settings)
+def test_a_database_or_models_of_others_are_never_replaced(inputs, made, tmp_path, capsys):
+    foreign = tmp_path / "out" / "database.db"
+    foreign.parent.mkdir()
+    pycolmap.Database.open(foreign).close()
+    before = foreign.read_bytes()
+    assert cli.main(words(inputs, tmp_path / "out", "--camera", CAMERA, "--overwrite")) == 2
+    assert "database.db was not made by this stage" in capsys.readouterr().err and foreign.read_bytes() == before
+    (tmp_path / "too" / "models").mkdir(parents=True)
+    assert cli.main(words(inputs, tmp_path / "too", "--camera", CAMERA, "--overwrite")) == 2
+    assert "exists without the database" in capsys.readouterr().err
+    before = (made / "database.db").read_bytes()
+    assert cli.main(["reconstruct", str(made / "database.db"), str(made), "--overwrite"]) == 2
+    assert "is the input itself" in capsys.readouterr().err and (made / "database.db").read_bytes() == before
 
 
-@pytest.mark.parametrize(("field", "value"), [("threads", 0), ("max_side_px", -1), ("seed", -1)])
-def test_settings_out_of_range_are_refused(field, value):
-    with pytest.raises(ValueError, match=f"{field} is {value}, expected"):
-        ReconstructSettings(**{field: value})
+def test_stores_without_matches_and_databases_with_options_of_stores_are_refused(inputs, made, tmp_path, capsys):
+    assert cli.main(["reconstruct", str(inputs / "a.h5"), str(tmp_path / "out")]) == 2
+    assert "matches are given by --matches, or lie in a single COLMAP database" in capsys.readouterr().err
+    assert cli.main(["reconstruct", str(made / "database.db"), str(tmp_path / "out"), "--camera-per", "size"]) == 2
+    assert "--camera-per needs --matches" in capsys.readouterr().err

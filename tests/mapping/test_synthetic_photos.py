@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from xdesc_jax.cli import main
-from xdesc_jax.colmap.pycolmap_api import pycolmap, read_model
+from xdesc_jax.colmap.bindings.api import pycolmap, read_model
 from xdesc_jax.evaluate.alignment import align
 from xdesc_jax.localization.queries import read_poses
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from tests.support.feature_files import write_store
+from xdesc_jax.colmap.bindings.api import pycolmap
 from xdesc_jax.colmap.database_writer import DatabaseWriter
-from xdesc_jax.colmap.pycolmap_api import pycolmap
 from xdesc_jax.descriptors import get_spec, unit_rows
 from xdesc_jax.features.keypoints import Keypoints, to_colmap
 from xdesc_jax.features.store import ImageFeatures, StoreWriter

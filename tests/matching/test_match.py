@@ -11,7 +11,7 @@ import pytest
 from xdesc_jax import cli
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, stored, unit_rows
 from xdesc_jax.features.store import FeatureStore, ImageFeatures, StoreWriter
-from xdesc_jax.matching.match_file import MatchFile, MatchWriter
+from xdesc_jax.matching.matches import MatchFile, MatchWriter
 from xdesc_jax.matching.nearest import match as match_rows
 
 PLAIN = DescriptorSpec("plain", 16)

@@ -10,10 +10,11 @@ import pytest
 
 from tests.support.place import make_place, rewrite
 from xdesc_jax import cli
-from xdesc_jax.colmap.pycolmap_api import pycolmap
+from xdesc_jax.colmap.bindings.api import pycolmap
 from xdesc_jax.files.whole import write_json
-from xdesc_jax.matching import match, match_parts
-from xdesc_jax.matching.match_file import MatchFile
+from xdesc_jax.matching import match
+from xdesc_jax.matching import parts as match_parts
+from xdesc_jax.matching.matches import MatchFile
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from tests.support.place import WIDTH, exact_translator
 from xdesc_jax.cli import main
 from xdesc_jax.descriptors import DescriptorSpec, unit_rows
 from xdesc_jax.features.store import ImageFeatures, StoreWriter
-from xdesc_jax.matching.pair_list import read_pairs
+from xdesc_jax.matching.pairs import read_pairs
 from xdesc_jax.matching.retrieval import VladIndex, pair_line, vlad, vocabulary
 
 PLACES, PHOTOS, ROWS = 3, 4, 60

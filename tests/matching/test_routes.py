@@ -12,7 +12,7 @@ from xdesc_jax import cli
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, pack_bits, unit_rows
 from xdesc_jax.features.store import FeatureStore, ImageFeatures, StoreWriter
 from xdesc_jax.matching.feature_set import FeatureSet, Held
-from xdesc_jax.matching.match_file import MatchFile
+from xdesc_jax.matching.matches import MatchFile
 from xdesc_jax.matching.nearest import match as match_rows
 from xdesc_jax.matching.routes import Router, Rows
 from xdesc_jax.translation.bundle import Bundle

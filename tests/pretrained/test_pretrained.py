@@ -10,7 +10,7 @@ import pytest
 
 from xdesc_jax import cli, pretrained
 from xdesc_jax.descriptors import unit_rows
-from xdesc_jax.evaluate.command import homography
+from xdesc_jax.evaluate.stages.homography import homography
 from xdesc_jax.export.export import export
 from xdesc_jax.files import pytorch
 from xdesc_jax.translation import bundle

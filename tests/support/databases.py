@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from xdesc_jax.colmap.pycolmap_api import pycolmap
+from xdesc_jax.colmap.bindings.api import pycolmap
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, get_spec
 from xdesc_jax.translation.bundle import Bundle
 from xdesc_jax.translation.deviation import RowStatistics

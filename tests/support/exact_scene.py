@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from xdesc_jax.colmap.pycolmap_api import pycolmap
+from xdesc_jax.colmap.bindings.api import pycolmap
 from xdesc_jax.descriptors import get_spec
 from xdesc_jax.features.store import ImageFeatures, StoreWriter
-from xdesc_jax.matching.match_file import MatchWriter
+from xdesc_jax.matching.matches import MatchWriter
 
 SIZE = (1024, 768)
 CAMERA = "SIMPLE_RADIAL 1024 768 1280 512 384 0.05"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from xdesc_jax.colmap.bindings.api import pycolmap
 from xdesc_jax.colmap.model import Camera, Pose
-from xdesc_jax.colmap.pycolmap_api import pycolmap
 from xdesc_jax.descriptors import DescriptorSpec, unit_rows
 from xdesc_jax.features.store import FeatureStore, ImageFeatures, StoreWriter
 from xdesc_jax.translation.bundle import Bundle

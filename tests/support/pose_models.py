@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from xdesc_jax.colmap.bindings.api import pycolmap
 from xdesc_jax.colmap.model import Pose
-from xdesc_jax.colmap.pycolmap_api import pycolmap
 
 
 def write_model(folder: Path, poses: Mapping[str, Pose]) -> Path:

@@ -22,8 +22,8 @@ from xdesc_jax.sweep import run as sweep_run
 from xdesc_jax.sweep.config import SweepConfig, expand
 from xdesc_jax.sweep.results import read_results
 from xdesc_jax.sweep.run import sweep
-from xdesc_jax.train.checkpoint import load_model
 from xdesc_jax.train.translators.run import train
+from xdesc_jax.train.translators.trained import load_model
 from xdesc_jax.translation.translator import Translator
 
 BASE = dataclasses.replace(toy.toy_config(), epochs=2)

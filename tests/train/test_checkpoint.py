@@ -10,8 +10,8 @@ import jax
 import numpy as np
 
 from tests.support.root import ROOT
-from xdesc_jax.train.checkpoint import load_model
 from xdesc_jax.train.translators.run import train
+from xdesc_jax.train.translators.trained import load_model
 
 
 def test_a_full_disk_names_the_folder_and_spares_the_checkpoint_before(toy_records, toy_config, tmp_path):

@@ -18,9 +18,9 @@ from tests.support.root import SUPPORT
 from xdesc_jax.config import OptimizerConfig
 from xdesc_jax.data.schema import RecordInfo
 from xdesc_jax.train import hosts
-from xdesc_jax.train.checkpoint import load_model
 from xdesc_jax.train.translators import preparation
 from xdesc_jax.train.translators.run import train
+from xdesc_jax.train.translators.trained import load_model
 
 SCRIPT = SUPPORT / "one_host.py"
 

@@ -13,12 +13,12 @@ import jax
 import numpy as np
 import pytest
 
-from xdesc_jax.train.checkpoint import load_model
 from xdesc_jax.train.descriptors import run as descriptor_run
 from xdesc_jax.train.descriptors.run import train_descriptor
 from xdesc_jax.train.preemption import Preempted, Stop
 from xdesc_jax.train.translators import preparation
 from xdesc_jax.train.translators.run import train
+from xdesc_jax.train.translators.trained import load_model
 
 
 def terminate_at(module, name: str, number: int, monkeypatch) -> None:

@@ -13,9 +13,9 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from xdesc_jax import console
+from xdesc_jax.colmap.bindings.database import exif_camera
 from xdesc_jax.colmap.database import DatabaseReader
 from xdesc_jax.colmap.model import Camera
-from xdesc_jax.colmap.pycolmap_database import exif_camera
 from xdesc_jax.localization.queries import EXPECTED, FOCAL_GUESS, focals, read_queries
 
 Source = Literal["command line", "file", "database", "exif", "guess"]
@@ -54,7 +54,7 @@ def read_intrinsics(path: Path | str) -> dict[str, Camera]:
     """
     path = Path(path)
     if path.is_dir():
-        from xdesc_jax.colmap.pycolmap_api import read_model
+        from xdesc_jax.colmap.bindings.api import read_model
 
         model = read_model(path)
         return dict(zip(model.names, model.cameras, strict=True))

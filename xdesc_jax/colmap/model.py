@@ -1,4 +1,4 @@
-"""A sparse model as arrays: what `pycolmap_api.read_model` gives and the users of models take.
+"""A sparse model as arrays: what `bindings.api.read_model` gives and the users of models take.
 
 In: numbers. Out: `Camera`, `Pose` and `Model`; image coordinates have COLMAP's origin, the corner of the
 first pixel. Imports numpy alone.

@@ -55,12 +55,12 @@ def align(path: Path, model: Model, reference: Mapping[str, Pose], max_error: fl
     Raises:
         NotAlignable: with the reason.
     """
-    from xdesc_jax.colmap import pycolmap_align
+    from xdesc_jax.colmap.bindings import alignment
 
     poses = model.poses
     common = [name for name in model.names if name in reference]
     check(np.array([poses[name].center for name in common]), np.array([reference[name].center for name in common]))
-    found = pycolmap_align.align(path, {name: reference[name].center for name in common}, max_error, seed)
+    found = alignment.align(path, {name: reference[name].center for name in common}, max_error, seed)
     if found is None:
         raise NotAlignable(
             f"no similarity brings {LEAST} of {len(common)} photos within {max_error:g} of the reference"

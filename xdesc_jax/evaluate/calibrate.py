@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 
 from xdesc_jax import console, pretrained
-from xdesc_jax.evaluate.command import extracted_stores, given_stores
 from xdesc_jax.evaluate.homography import Comparison, Searched, comparisons, search
 from xdesc_jax.evaluate.measures import CORRECT_PX
 from xdesc_jax.evaluate.scenes import find_scenes
+from xdesc_jax.evaluate.stages.homography import extracted_stores, given_stores
 from xdesc_jax.files.whole import content_hash, write_json
 from xdesc_jax.translation import ratios
 from xdesc_jax.translation.bundle import save_ratios

@@ -113,7 +113,7 @@ class Searched:
         truth: where the query keypoints lie.
         nearest: [N] int, each query row's nearest database row, -1 where it has none.
         ratios: [N] float32, its first-to-second distance ratio on the L2 scale.
-        mutual: [K, 2] int, mutual nearest neighbours (query row, database row), as `matching.match` finds them.
+        mutual: [K, 2] int, mutual nearest neighbours (query row, database row), as `nearest.match` finds them.
         mutual_ratios: [K] float32, the larger one of their ratios in the two directions.
     """
 

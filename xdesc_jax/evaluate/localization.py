@@ -1,8 +1,8 @@
-"""The stage `xdesc evaluate localization`: poses of queries against true ones.
+"""Localised queries against true poses: what became of them, and the figures that a table, JSON or page shows.
 
-In: what `xdesc localize` wrote, or poses as the benchmarks' text, and a reference model. Out: shares of
-queries within three thresholds, median errors, errors per query; table, JSON and an HTML page. A query
-without a pose counts as not localised.
+In: what `xdesc localize` wrote, or poses as the benchmarks' text; errors of poses. Out: the queries' poses;
+shares of queries within three thresholds, medians, errors per query. A query without a pose counts as not
+localised.
 """
 
 from __future__ import annotations
@@ -14,14 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from xdesc_jax import console
 from xdesc_jax.colmap.model import Pose
-from xdesc_jax.evaluate.alignment import NotAlignable, align
-from xdesc_jax.evaluate.poses import LOCALIZATION, MAPPING, UNITS, PoseErrors, Scale, label, pose_errors, spacing
-from xdesc_jax.files.whole import read_json, write_json
-from xdesc_jax.localization.queries import read_poses, read_queries
+from xdesc_jax.evaluate.poses import LOCALIZATION, UNITS, PoseErrors, label
+from xdesc_jax.files.whole import read_json
+from xdesc_jax.localization.queries import read_poses
 
-RESULTS, REPORT = "results.json", "report.html"
+RESULTS = "results.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,69 +66,6 @@ def read_localized(path: Path) -> Localized:
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path}: query {name!r} is {entry!r}, expected a result ({error})") from error
     return Localized(poses, tuple(value["queries"]), inliers, reasons)
-
-
-def localization(
-    results: Path,
-    *,
-    reference: Path,
-    out: Path,
-    scale: Scale = "metric",
-    queries: Path | None = None,
-    map: Path | None = None,
-    seed: int = 0,
-) -> PoseErrors:
-    """Measures localised queries against true poses.
-
-    Args:
-        results: folder or `results.json` of `xdesc localize`, or a text of poses ('name qw qx qy qz tx ty tz').
-        reference: folder of a COLMAP model with the true poses.
-        out: folder for the table (JSON) and the report.
-        scale: 'metric' where the reference is in metres; 'relative' divides positions by u, the median
-            distance from a reference camera to its nearest.
-        queries: list of all queries (name first in each line), so that those a text of poses leaves out
-            count as not localised.
-        map: folder of the COLMAP model that the queries were localised in, where it is not in the reference's
-            frame: it is aligned by its photos, robustly, and the queries with it.
-        seed: of the alignment.
-
-    Returns:
-        The errors, which are also in OUT/results.json and OUT/report.html.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: files that cannot be read, queries that the reference lacks, or a map that cannot be aligned.
-    """
-    from xdesc_jax.colmap.pycolmap_api import read_model
-    from xdesc_jax.evaluate.map_report import write_localization_report
-
-    results, reference, out = Path(results), Path(reference), Path(out)
-    settings = {
-        "results": str(results),
-        "reference": str(reference),
-        "scale": scale,
-        "queries": queries and str(queries),
-    }
-    console.settings(f"xdesc evaluate localization -> {out}", settings)
-    found = read_localized(results)
-    asked = list(dict.fromkeys([*(read_queries(queries) if queries is not None else ()), *found.asked]))
-    if not asked:
-        raise ValueError(f"{results}: names no query")
-    true = read_model(reference).poses
-    poses = found.poses
-    if map is not None:
-        unit = 1.0 if scale == "metric" else spacing(list(true.values()))
-        try:
-            moved = align(Path(map), read_model(Path(map)), true, MAPPING[scale][-1][0] * unit, seed)
-        except NotAlignable as error:
-            raise ValueError(f"{map}: cannot be aligned to {reference}: {error}") from error
-        poses = {name: moved.pose(pose) for name, pose in poses.items()}
-    errors = pose_errors(poses, true, asked, scale)
-    write_localization_report(out / REPORT, errors, found, settings)
-    write_json(out / RESULTS, {"settings": settings, **to_dict(errors, found)})
-    console.table("Localisation", ("", "value"), table_rows(errors))
-    console.out.print(f"figures: {out / RESULTS}\nreport: {out / REPORT}", markup=False)
-    return errors
 
 
 def shares(errors: PoseErrors) -> dict[str, float]:

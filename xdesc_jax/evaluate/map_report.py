@@ -9,20 +9,18 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from xdesc_jax import __version__
 from xdesc_jax.colmap.model import Model, Pose
-from xdesc_jax.evaluate import map_drawing
+from xdesc_jax.evaluate import localization, map_drawing, sfm
 from xdesc_jax.evaluate.covisibility import Covisibility
+from xdesc_jax.evaluate.localization import Localized
 from xdesc_jax.evaluate.page import Picture, definitions, figure, number, table, write_page
 from xdesc_jax.evaluate.poses import UNITS, PoseErrors
-
-if TYPE_CHECKING:
-    from xdesc_jax.evaluate.localization import Localized
-    from xdesc_jax.evaluate.sfm import SfmResult
+from xdesc_jax.evaluate.sfm import SfmResult
 
 _RELATIVE = "Positions are divided by u = {:.4g}, the reference's median distance from a camera to its nearest."
 
@@ -118,8 +116,6 @@ def _cells(row: Sequence[Any], text_columns: int) -> str:
 
 def write_localization_report(path: Path, errors: PoseErrors, found: Localized, settings: Mapping[str, Any]) -> Path:
     """The page of `xdesc evaluate localization`."""
-    from xdesc_jax.evaluate.localization import table_rows
-
     unit = UNITS[errors.scale]
     per_query = [
         (
@@ -141,7 +137,7 @@ def write_localization_report(path: Path, errors: PoseErrors, found: Localized, 
         path,
         "Localisation",
         [
-            Table("Figures", explained, ("figure", "value"), table_rows(errors), 2, [curves]),
+            Table("Figures", explained, ("figure", "value"), localization.table_rows(errors), 2, [curves]),
             Table("Queries", "", columns, per_query, 2),
         ],
         settings=settings,
@@ -157,14 +153,12 @@ def write_sfm_report(
     settings: Mapping[str, Any],
 ) -> Path:
     """The page of `xdesc evaluate sfm`."""
-    from xdesc_jax.evaluate.sfm import table_rows
-
     tables = [
         Table(
             "Figures",
             _sfm_text(result),
             ("figure", "value"),
-            table_rows(result),
+            sfm.table_rows(result),
             2,
             [two_sides(result, model, reference)],
         )

@@ -1,8 +1,7 @@
-"""The stage `xdesc evaluate sfm`: a reconstruction against a reference, as in the paper's table 2.
+"""A reconstruction against a reference, as in the paper's table 2.
 
-In: a COLMAP model, a reference model, and which photos were to be registered. Out: how many were, and how
-near to the reference after robust alignment; points, track length, reprojection error; with the features
-that the model was made from, which descriptors its points are made of. Table, JSON and an HTML page.
+In: a COLMAP model, true poses, and which photos were to be registered. Out: how many were, and how near to the
+reference after robust alignment; points, track length, reprojection error.
 """
 
 from __future__ import annotations
@@ -14,14 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from xdesc_jax import console
 from xdesc_jax.colmap.model import Model, Pose
 from xdesc_jax.evaluate.alignment import NotAlignable, Similarity, align
-from xdesc_jax.evaluate.covisibility import Covisibility, covisibility
 from xdesc_jax.evaluate.poses import MAPPING, UNITS, PoseErrors, Scale, label, pose_errors, spacing
-from xdesc_jax.files.whole import write_json
-
-RESULTS, REPORT = "results.json", "report.html"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,63 +109,6 @@ def measure(
         similarity=similarity,
         reason=reason,
     )
-
-
-def sfm(
-    model: Path,
-    *,
-    reference: Path,
-    out: Path,
-    scale: Scale = "metric",
-    features: tuple[Path, ...] = (),
-    seed: int = 0,
-) -> SfmResult:
-    """Measures a reconstruction against a reference.
-
-    Args:
-        model: folder of a COLMAP model.
-        reference: folder of a COLMAP model with the true poses; its photos are those to be registered.
-        out: folder for the table (JSON) and the report.
-        scale: 'metric' where the reference is in metres; 'relative' divides positions by u, the median
-            distance from a reference camera to its nearest.
-        features: feature files and databases of the photos, for the co-visibility of their descriptors.
-        seed: of the alignment.
-
-    Returns:
-        The figures, which are also in OUT/results.json and OUT/report.html.
-
-    Raises:
-        FileNotFoundError: no such model.
-        ValueError: models that cannot be read, photos that the reference or the features lack.
-    """
-    from xdesc_jax.colmap.pycolmap_api import read_model
-    from xdesc_jax.evaluate.map_report import write_sfm_report
-    from xdesc_jax.matching.feature_set import FeatureSet
-
-    model, reference, out = Path(model), Path(reference), Path(out)
-    settings = {
-        "model": str(model), "reference": str(reference), "scale": scale, "features": [str(f) for f in features],
-        "seed": seed,
-    }  # fmt: skip
-    console.settings(f"xdesc evaluate sfm -> {out}", settings)
-    found, truth = read_model(model), read_model(reference)
-    shared: Covisibility | None = None
-    if features:
-        with FeatureSet(features) as known:
-            known.check_names(found.names, f"the model {model}")
-            held = {name: known.held(name) for name in found.names}
-        shared = covisibility(found, {name: h.source if h else "none" for name, h in held.items()})
-    result = measure(model, found, truth.poses, truth.names, scale, seed)
-    value: dict[str, Any] = {"settings": settings, **result.to_dict()}
-    if shared is not None:
-        value["covisibility"] = {
-            "kinds": shared.kinds, "by_count": shared.by_count, "together": shared.together,
-        }  # fmt: skip
-    write_sfm_report(out / REPORT, result, found, truth.poses, shared, settings)
-    write_json(out / RESULTS, value)
-    console.table("Reconstruction", ("", "value"), table_rows(result))
-    console.out.print(f"figures: {out / RESULTS}\nreport: {out / REPORT}", markup=False)
-    return result
 
 
 def table_rows(result: SfmResult) -> list[tuple[str, Any]]:

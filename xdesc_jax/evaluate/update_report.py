@@ -20,7 +20,7 @@ TEXT = (
 
 
 def write_report(path: Path, about: Mapping[str, Any]) -> Path:
-    """Writes the page of an update (see `update_command`)."""
+    """Writes the page of an update (see `update`)."""
     steps, unit = about["steps"], UNITS[about["settings"]["scale"]]
     columns = ["new photos", "registered", "% real rows", "% real points", "median inliers"]
     curves = {

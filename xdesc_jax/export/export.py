@@ -2,7 +2,7 @@
 
 In: a trained model with its batch norms, or a model file. Out: a model file (see `bundle`) with the norms folded into
 the linear layers and a sample of rows with the results of the float32 networks; a .pth checkpoint for the paper's
-PyTorch code (see `pytorch_translator`); or ONNX or StableHLO files (see `graph_export`). Each is written only if it
+PyTorch code (see `pytorch_translator`); or ONNX or StableHLO files (see `graphs`). Each is written only if it
 reproduces the sample.
 """
 
@@ -27,7 +27,7 @@ from xdesc_jax.translation.bundle import Bundle, Layers, ParitySample, inherit_s
 from xdesc_jax.translation.translator import PARITY_TOLERANCE, Translator
 
 if TYPE_CHECKING:
-    from xdesc_jax.train.checkpoint import TrainedModel
+    from xdesc_jax.train.translators.trained import TrainedModel
 
 SAMPLE_ROWS = 32
 MODEL_FILES = ("safetensors", "npz")
@@ -79,7 +79,7 @@ def export(
         bundle, base = load(run), None
         networks = {name: [{"kernel": k, "bias": b} for k, b in layers] for name, layers in bundle.networks.items()}
     else:
-        from xdesc_jax.train.checkpoint import load_model
+        from xdesc_jax.train.translators.trained import load_model
 
         model = load_model(run, which)
         bundle = to_bundle(model, {"checkpoint": which, "xdesc_jax": __version__})

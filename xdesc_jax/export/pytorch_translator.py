@@ -78,7 +78,7 @@ def to_bundle(
     """A checkpoint's content -> our model, with batch norms folded and without statistics of training rows.
 
     Args:
-        content: as `torch_format.read` gives it.
+        content: as `pytorch.read` gives it.
         config: the checked configuration, if there is one.
         where: the file, for error messages.
         provenance: what to add to what the checkpoint says.
@@ -239,7 +239,7 @@ def to_checkpoint(
         where: the model, for error messages.
 
     Returns:
-        Content for `torch_format.write`, and the configuration, which 'args' holds too.
+        Content for `pytorch.write`, and the configuration, which 'args' holds too.
 
     Raises:
         ValueError: pair networks, or a decoder's hidden widths that are not its encoder's in reverse.

@@ -1,7 +1,7 @@
 """One translation as other run times get it: what goes in, what comes out, and whether a written file does that.
 
 In: a model, a source and a target. Out: the networks between them with specs, metadata, and rows with the results that
-`infer` gives for them, against which a file is checked. Imports numpy alone.
+`translator` gives for them, against which a file is checked. Imports numpy alone.
 
 The function, with [N, D] rows for any N (in StableHLO from 1 on):
     input `source`          canonical rows: bool for binary descriptors, float32 else. Where the spec is of unit length,

@@ -152,13 +152,13 @@ def detect_colmap(rgb: np.ndarray, first_octave: int = -1, limit: int | None = N
     Returns:
         Keypoints, and `colmap-sift` descriptors uint8 [N, 128].
     """
-    from xdesc_jax.colmap.pycolmap_api import detect_sift
+    from xdesc_jax.colmap.bindings.api import detect_sift
     from xdesc_jax.features.response import dog_response
 
     columns, descriptors, gray = detect_sift(rgb, first_octave)
     keypoints = from_colmap(columns)
     if limit is not None and len(keypoints) > limit:
-        rows = strongest(np.abs(dog_response(gray, keypoints)), limit)
+        rows = strongest(np.abs(dog_response(gray, keypoints.xy, keypoints.scales)), limit)
         keypoints, descriptors = keypoints.take(rows), descriptors[rows]
     return keypoints, descriptors
 

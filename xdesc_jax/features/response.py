@@ -9,15 +9,13 @@ from __future__ import annotations
 import cv2
 import numpy as np
 
-from xdesc_jax.features.keypoints import Keypoints
-
 CAMERA_SIGMA = 0.5  # blur that photos are taken to have, as in COLMAP and OpenCV
 LAYERS = 3  # per octave
 _BASE = 1.6  # sigma at which an octave starts, in its own px
 _ROW = 1024  # keypoints a row of the sampling map; cv2.remap takes up to 32767 rows and columns
 
 
-def dog_response(gray: np.ndarray, keypoints: Keypoints) -> np.ndarray:
+def dog_response(gray: np.ndarray, positions: np.ndarray, scales: np.ndarray) -> np.ndarray:
     """G(2^(1/3) sigma) - G(sigma) at each keypoint's centre, where G(s) is the photo at blur s.
 
     Differences are computed at three scales an octave, sampled bicubically in the photo and linearly over
@@ -25,24 +23,25 @@ def dog_response(gray: np.ndarray, keypoints: Keypoints) -> np.ndarray:
 
     Args:
         gray: uint8 [H, W].
-        keypoints: N keypoints; sigma is taken from `scales`.
+        positions: [N, 2] float32, x and y in px, origin at the centre of the first pixel.
+        scales: [N] float32, sigma in px.
 
     Returns:
         float32 [N]; keypoints above the coarsest octave get its response.
     """
-    n = len(keypoints)
+    n = len(positions)
     response = np.zeros(n, np.float32)
     if n == 0:
         return response
-    octave = np.maximum(np.floor(np.log2(keypoints.scales / _BASE)), 0).astype(int)
+    octave = np.maximum(np.floor(np.log2(scales / _BASE)), 0).astype(int)
     blurred, sigma = gray.astype(np.float32), CAMERA_SIGMA
     for o in range(octave.max() + 1):
         last = min(blurred.shape) < 4 or o == octave.max()
         rows = np.flatnonzero(octave >= o if last else octave == o)
         # Octave 0 also holds what lies below it: the photo is not doubled.
         first = -2 * LAYERS if o == 0 else 0
-        xy = keypoints.xy[rows] / np.float32(2**o)
-        layer = np.log2(keypoints.scales[rows] / 2**o / _BASE) * LAYERS
+        xy = positions[rows] / np.float32(2**o)
+        layer = np.log2(scales[rows] / 2**o / _BASE) * LAYERS
         layer = np.clip(layer, first, LAYERS)
         for i in range(first, LAYERS + 2):
             finer = blurred

@@ -1,6 +1,6 @@
 """Writing and reading .npz files of arrays with a header: readable by numpy alone.
 
-In: arrays and header entries, as `tensor_file` takes them. Out: a file, whole or not at all; the same content gives
+In: arrays and header entries, as `tensors` takes them. Out: a file, whole or not at all; the same content gives
 the same bytes. Layout: an uncompressed .npz with an array under each tensor's name, and under `header` the UTF-8 bytes
 of a JSON object. Anyone reads it so:
 

@@ -14,17 +14,17 @@ from typing import Any, Literal
 import numpy as np
 
 from xdesc_jax import console, pretrained
+from xdesc_jax.colmap.bindings.api import read_model
 from xdesc_jax.colmap.model import Camera, Model
-from xdesc_jax.colmap.pycolmap_api import read_model
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, read_json, write_json
-from xdesc_jax.localization.localization_map import SHOWN, LocalizationMap
 from xdesc_jax.localization.localizer import Localization, Localizer, PoseSettings
+from xdesc_jax.localization.map import SHOWN, LocalizationMap
 from xdesc_jax.localization.queries import guessed_camera, read_queries, write_poses
 from xdesc_jax.localization.query_features import QueryFeatures
 from xdesc_jax.matching.feature_set import FeatureSet, Held
 from xdesc_jax.matching.match import EXHAUSTIVE
-from xdesc_jax.matching.pair_list import read_pairs
+from xdesc_jax.matching.pairs import read_pairs
 from xdesc_jax.matching.retrieval import joint_space
 from xdesc_jax.matching.routes import Router
 from xdesc_jax.translation.translator import Translator

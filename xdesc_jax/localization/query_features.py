@@ -54,7 +54,7 @@ class QueryFeatures:
         self.warnings: list[str] = []
 
     def rows(self, target: DescriptorSpec) -> np.ndarray:
-        """Rows in `target` as `matching` takes them."""
+        """Rows in `target` as `nearest` takes them."""
         if target.name not in self._rows:
             self._rows[target.name] = self._translated(target)
         return self._rows[target.name]

@@ -18,13 +18,13 @@ import numpy as np
 
 from xdesc_jax import console
 from xdesc_jax.colmap import own_tables
+from xdesc_jax.colmap.bindings.database import NewDatabase, complete_frames, image_cameras, set_cameras
 from xdesc_jax.colmap.cameras import Intrinsics, Sharing, check_shared, share_cameras
 from xdesc_jax.colmap.database import MAX_IMAGES, DatabaseReader
-from xdesc_jax.colmap.pycolmap_database import NewDatabase, complete_frames, image_cameras, set_cameras
 from xdesc_jax.features.keypoints import Keypoints, to_colmap
 from xdesc_jax.files.whole import atomic
 from xdesc_jax.matching.feature_set import FeatureSet
-from xdesc_jax.matching.match_file import MatchFile, check_names
+from xdesc_jax.matching.matches import MatchFile, check_names
 from xdesc_jax.translation import ratios as ratio_keys
 
 COUNTS = "counts"  # attribute of our tables: what `build_database` and `copy_database` return

@@ -1,131 +1,222 @@
-"""From a folder of photos to sparse models: SIFT, matching, geometric verification, incremental mapping.
+"""The stage `xdesc reconstruct`: features and matches -> verified pairs and COLMAP models.
 
-In: photos of one place. Out: COLMAP models (paths) beside the database that they come from, in a work folder.
-Each step keeps what it finished, so a run that was stopped goes on there. Needs pycolmap, not jax.
+In: feature files with a match file, or a COLMAP database that has matches; cameras; poses where they are known.
+Out: `OUT/database.db`, the models `OUT/models/0` (most photos), 1, ... and `OUT/summary.json`. All names are
+joined before any work; a run that was stopped goes on.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import shutil
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import tyro
 
 from xdesc_jax import console
-from xdesc_jax.colmap.database import DatabaseReader
-from xdesc_jax.files.whole import atomic, config_hash, content_hash, read_json, write_json
+from xdesc_jax.colmap.bindings.api import read_model
+from xdesc_jax.colmap.bindings.mapper import model_figures, model_names
+from xdesc_jax.colmap.cameras import (
+    Sharing,
+    choose_intrinsics,
+    database_cameras,
+    read_intrinsics,
+)
+from xdesc_jax.colmap.database import is_database
+from xdesc_jax.files.whole import already_done, config_hash, content_hash, write_json
+from xdesc_jax.localization.queries import parse_camera
+from xdesc_jax.mapping.build import build_database, canonical_pairs, copy_database, made_with
+from xdesc_jax.mapping.from_photos import DATABASE, MODELS
+from xdesc_jax.mapping.mapper import PairCounts, check_poses, map_incrementally, model_folders, triangulate, verify
+from xdesc_jax.mapping.settings import MappingSettings
+from xdesc_jax.matching.feature_set import FeatureSet
+from xdesc_jax.matching.matches import MatchFile
 
-DATABASE, MODELS, SETTINGS = "database.db", "models", "settings.json"
-
-
-class NotReconstructed(ValueError):
-    """Photos that give no model, and how far they came."""
-
-
-@dataclasses.dataclass(frozen=True)
-class ReconstructSettings:
-    """How photos become models.
-
-    Attributes:
-        max_features: SIFT features per photo; COLMAP keeps those of the largest scale.
-        max_side_px: larger photos are shrunk to it for detection; keypoints are in px of the photo as it is.
-        exhaustive_up_to: so many photos are matched all with all; of more, each is matched to `neighbours`
-            that follow it in the order of names, so those names should follow the camera's path.
-        neighbours: see `exhaustive_up_to`.
-        two_view_tracks: keep points that only two photos see: about twice the points, but only their distance
-            from the epipolar line was checked.
-        seed: of verification and mapping. Results still differ a little with the number of threads.
-        threads: to run on; no part of the configuration.
-    """
-
-    max_features: int = 8192
-    max_side_px: int = 1600
-    exhaustive_up_to: int = 200
-    neighbours: int = 20
-    two_view_tracks: bool = False
-    seed: int = 0
-    threads: int = 2
-
-    def __post_init__(self) -> None:
-        for field in ("max_features", "max_side_px", "exhaustive_up_to", "neighbours", "threads"):
-            if getattr(self, field) < 1:
-                raise ValueError(f"{field} is {getattr(self, field)}, expected at least 1")
-        if self.seed < 0:
-            raise ValueError(f"seed is {self.seed}, expected 0 or more")
-
-    def neighbours_of(self, photos: int) -> int | None:
-        """How many following photos each of `photos` photos is matched to; None for all with all."""
-        return self.neighbours if photos > self.exhaustive_up_to else None
-
-    def config(self, photos: int) -> dict[str, Any]:
-        """What the models of so many photos depend on."""
-        return {
-            "max_features": self.max_features,
-            "max_side_px": self.max_side_px,
-            "neighbours": self.neighbours_of(photos),
-            "two_view_tracks": self.two_view_tracks,
-            "seed": self.seed,
-        }
+SUMMARY = "summary.json"
+_SHOWN = 5
 
 
 def reconstruct(
-    photos: Path, names: Sequence[str], work: Path, settings: ReconstructSettings, *, strict: bool = False
-) -> list[Path]:
-    """Reconstructs photos, or goes on where an earlier call with the same arguments stopped.
+    features: tuple[Path, ...],
+    out: Path,
+    *,
+    matches: Path | None = None,
+    photos: Path | None = None,
+    camera: str | None = None,
+    intrinsics: Path | None = None,
+    camera_per: Sharing | None = None,
+    given_poses: Path | None = None,
+    only: Path | None = None,
+    descriptor: str | None = None,
+    settings: Annotated[MappingSettings, tyro.conf.arg(name="")] = MappingSettings(),  # noqa: B008
+    overwrite: bool = False,
+) -> Path:
+    """Features and matches -> sparse models.
+
+    Each photo's camera comes from the first that knows it: --camera, --intrinsics (or --given-poses), the
+    database that its features come from, EXIF of the photo, and else a focal length of 1.2 max(width, height).
+    Cameras of the first two are kept as they are; see --refine-intrinsics.
 
     Args:
-        photos: folder of the photos.
-        names: the photos, relative to it.
-        work: folder for the database (`DATABASE`) and the models; kept.
-        settings: see there.
-        strict: raise at a photo that COLMAP cannot read, instead of leaving it out.
+        features: feature files (.h5) and COLMAP databases; a photo is in one of them. One database that has matches
+            needs no --matches. Behind them, `out`.
+        out: folder for the database, the models and the summary.
+        matches: match file (.h5) of the photos, as `xdesc match` writes it.
+        photos: folder of the photos, for the cameras' EXIF; nothing else of them is read.
+        camera: of all photos, as 'MODEL width height params...'.
+        intrinsics: list with a line 'name MODEL width height params...' a photo, or a COLMAP model or database.
+        camera_per: which photos share a camera: 'photo' (the default: each has its own), 'folder' or 'size'.
+        given_poses: COLMAP model whose poses are kept: its photos are not mapped, their points triangulated.
+        only: text file of the photos to take, one name a line; all without.
+        descriptor: what the files hold, where they do not say (hloc's).
+        settings: of verification and mapping.
+        overwrite: replace models made with other settings or of other files.
 
     Returns:
-        Folders of the models, those with most photos first.
+        `out`.
 
     Raises:
-        NotReconstructed: there is no model.
-        ValueError: with `strict`, a photo cannot be read.
-        FileExistsError: `work` belongs to other photos or settings.
+        ValueError: names that one of the inputs lacks, cameras that do not fit, matches of unknown rows.
+        NotReconstructed: there is no model; says how far the photos came.
+        FileExistsError: `out` holds other models and `overwrite` is off.
     """
-    from xdesc_jax.colmap import pycolmap_photos as colmap
-
-    if len(names) < 2:
-        raise NotReconstructed(f"{photos}: {len(names)} photos, expected at least 2")
-    listing = [(name, content_hash(photos / name)) for name in sorted(names)]
-    _claim(work, config_hash([listing, settings.config(len(names))]))
-    database, models = work / DATABASE, work / MODELS
-    if not models.exists():
-        if not database.exists():
-            with atomic(database) as temporary:
-                colmap.add_photos(temporary, photos, sorted(names))
-        _check_read(database, photos, names, strict)
-        colmap.add_features(database, photos, settings.max_features, settings.max_side_px, settings.threads)
-        colmap.add_matches(database, settings.neighbours_of(len(names)), settings.seed, settings.threads)
-        with atomic(models) as folder:
-            colmap.map_photos(database, folder, settings.two_view_tracks, settings.seed, settings.threads)
-    found = sorted((path for path in models.iterdir() if path.name.isdecimal()), key=lambda path: int(path.name))
-    if not found:
-        counts = ", ".join(f"{count} {what}" for what, count in colmap.database_counts(database).items())
-        raise NotReconstructed(f"{photos}: no model could be reconstructed ({counts}, of {len(names)} photos)")
-    return found
-
-
-def _claim(work: Path, expected: str) -> None:
-    file = work / SETTINGS
-    if not file.exists():
-        write_json(file, {"config_hash": expected})
-    elif (found := read_json(file).get("config_hash")) != expected:
-        raise FileExistsError(
-            f"{work} holds the models of other photos or settings (hash {found}, now {expected}); choose another"
+    sources = [Path(path) for path in features]
+    out = Path(out)
+    with FeatureSet(sources, descriptor) as feature_set:
+        names = feature_set.names if only is None else _read_names(only)
+        feature_set.check_names(names, f"{only}")
+        if matches is None:
+            _check_database(sources, camera_per, only)
+        else:
+            with MatchFile(matches) as match_file:
+                canonical_pairs(match_file, feature_set, set(names))
+        model = read_model(given_poses) if given_poses else None
+        poses = model.poses if model else None
+        if poses is not None:
+            check_poses(names, poses, str(given_poses))
+        listed = read_intrinsics(intrinsics) if intrinsics else {}
+        if model and not intrinsics:
+            listed = dict(zip(model.names, model.cameras, strict=True))
+        chosen = choose_intrinsics(
+            {name: feature_set.image_size(name) for name in names},
+            given=parse_camera(camera, "--camera") if camera else None,
+            listed=listed,
+            own={name: c for path in sources if is_database(path) for name, c in database_cameras(path).items()},
+            photos=photos,
         )
+        config = {
+            "stage": "reconstruct",
+            "features": [content_hash(path) for path in sources],
+            "matches": matches and content_hash(matches),
+            "photos": config_hash(names),
+            "cameras": config_hash(chosen),
+            "camera_per": camera_per,
+            "poses": poses and config_hash({name: poses[name] for name in names}),
+            "settings": settings.config(),
+        }
+        expected = config_hash(config)
+        _check_out(out, sources, expected, overwrite)
+        if (out / SUMMARY).exists():
+            console.out.print(f"{out} is up to date", markup=False)
+            return out
+        _sweep(out)
+        cameras = Counter(i.source for i in chosen.values())
+        console.settings(
+            f"xdesc reconstruct -> {out}",
+            {"features": ", ".join(map(str, sources)), "matches": matches or "of the database",
+             "photos": len(names), "cameras": ", ".join(f"{n} from {source}" for source, n in cameras.items()),
+             "poses": given_poses or "to be found", **dataclasses.asdict(settings)},
+        )  # fmt: skip
+        database = out / DATABASE
+        if not database.exists():
+            if matches is None:
+                copy_database(sources[0], database, chosen, own_frames=poses is not None, config_hash=expected)
+            else:
+                build_database(
+                    database, feature_set, chosen, matches, names=names, per=camera_per or "photo", config_hash=expected
+                )
+    pairs = verify(database, settings)
+    models = out / MODELS
+    if not models.exists():
+        if poses is None:
+            map_incrementally(database, models, settings)
+        else:
+            triangulate(database, poses, models, settings)
+    counts, _ = made_with(database) or ({}, "")
+    about = {"config_hash": expected, "config": config, "cameras": dict(cameras), "database": counts}
+    _report(out, names, pairs, about)
+    return out
 
 
-def _check_read(database: Path, photos: Path, names: Sequence[str], strict: bool) -> None:
-    with DatabaseReader(database) as reader:
-        missing = sorted(set(names) - set(reader.names))
+def _check_database(sources: list[Path], camera_per: Sharing | None, only: Path | None) -> None:
+    """Raises ValueError where inputs without a match file are not one whole database."""
+    files = ", ".join(map(str, sources))
+    if len(sources) > 1 or not is_database(sources[0]):
+        raise ValueError(f"{files}: matches are given by --matches, or lie in a single COLMAP database")
+    for option, value in (("--camera-per", camera_per), ("--only", only)):
+        if value is not None:
+            raise ValueError(f"{files}: {option} needs --matches: a database with matches is taken as it is")
+
+
+def _read_names(path: Path) -> list[str]:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such list of photos")
+    try:
+        lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 text ({error})") from error
+    names = sorted({line for line in lines if line})
+    if not names:
+        raise ValueError(f"{path}: holds no name")
+    return names
+
+
+def _check_out(out: Path, sources: list[Path], expected: str, overwrite: bool) -> None:
+    """Raises where `out` holds anything but this very result; takes it out with `overwrite`."""
+    database, models = out / DATABASE, out / MODELS
+    if database.resolve() in [path.resolve() for path in sources]:
+        raise ValueError(f"{database}: is the input itself; choose another output")
+    if not database.exists():
+        if models.exists():
+            raise FileExistsError(f"{models} exists without the database of its models; choose another output")
+        return
+    made = made_with(database)
+    if made is None:
+        raise FileExistsError(f"{database} was not made by this stage; choose another output")
+    if not already_done(database, made[1], expected, overwrite):
+        for name in (SUMMARY, f"{DATABASE}-wal", f"{DATABASE}-shm", DATABASE):
+            (out / name).unlink(missing_ok=True)
+        shutil.rmtree(models, ignore_errors=True)
+
+
+def _sweep(out: Path) -> None:
+    """Removes what a run left that was killed while it wrote."""
+    for left in (*out.glob(f".{DATABASE}.*.partial*"), *out.glob(f".{MODELS}.*.partial")):
+        shutil.rmtree(left) if left.is_dir() else left.unlink()
+
+
+def _report(out: Path, names: list[str], pairs: PairCounts, about: Mapping[str, Any]) -> None:
+    folders = model_folders(out / MODELS)
+    registered = [model_names(folder) for folder in folders]
+    missing = sorted(set(names).difference(registered[0]))
+    models = [
+        {"model": f"{MODELS}/{folder.name}", **model_figures(folder), "photo_names": found}
+        for folder, found in zip(folders, registered, strict=True)
+    ]
+    write_json(
+        out / SUMMARY,
+        {**about, "matched_pairs": pairs.matched, "verified_pairs": pairs.verified, "models": models,
+         "not_registered": missing},
+    )  # fmt: skip
+    columns = ("photos", "points", "observations", "mean_track_length", "mean_reprojection_error_px")
+    console.table(
+        f"{pairs.verified} of {pairs.matched} pairs verified; {len(names) - len(missing)} of {len(names)} photos in "
+        f"the largest model",
+        ("model", *(column.replace("_", " ") for column in columns)),
+        [(model["model"], *(model[column] for column in columns)) for model in models],
+    )
     if missing:
-        reason = f"{len(missing)} of {len(names)} photos in {photos} cannot be read, first {missing[:5]}"
-        if strict:
-            raise ValueError(reason)
-        console.warn(f"left out: {reason}")
+        console.warn(f"{len(missing)} photos are not in {out / MODELS / '0'}, first {missing[:_SHOWN]}")

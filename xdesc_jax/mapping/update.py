@@ -1,204 +1,347 @@
-"""Bootstrapping a translated map: rows of new photos in the place of translated ones (paper, section 3.1).
+"""The stage `xdesc map update`: a translated map, and new photos of the place -> the map with real rows.
 
-In: a map whose rows were translated, and new photos of the place with real rows of that descriptor. Out: the map
-with the photos registered; in the track of each 3D point that they observe, translated rows are replaced by real
-ones. Of several new photos that observe a point, a map photo gets the row of the one that looks at it from the
-nearest direction, from which a patch looks most alike. Rows that are real already are never touched. Pure: files
-and printing are elsewhere (`update_command`).
+In: a sparse model, the feature files or databases of its photos (translated), and new photos: query list and features.
+Out: a folder with `model`, the model with the new photos, `features.h5` of all photos, in which real rows have
+taken the place of translated ones, `summary.json` and `report.html`, which show how the share of real rows and the
+accuracy grew. Started again on its own result with more photos, it goes on.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from xdesc_jax.colmap.model import Camera, Model, Pose
-from xdesc_jax.colmap.pycolmap_update import NewPhoto, residuals_px
-from xdesc_jax.descriptors import from_stored
-from xdesc_jax.features.keypoints import COLMAP_CENTER
-from xdesc_jax.features.store import ImageFeatures
-from xdesc_jax.localization.localization_map import LocalizationMap, MapPhoto
-from xdesc_jax.localization.localizer import Localization, Localizer, PoseSettings
-from xdesc_jax.localization.queries import focals
-from xdesc_jax.matching.feature_set import Held
-from xdesc_jax.matching.retrieval import VladIndex, vlad
-from xdesc_jax.translation.translator import EMBEDDING
+from xdesc_jax import console, pretrained
+from xdesc_jax.colmap.bindings.api import read_model
+from xdesc_jax.colmap.bindings.registration import add_photos
+from xdesc_jax.colmap.model import Camera, Pose
+from xdesc_jax.descriptors import DescriptorSpec, stored
+from xdesc_jax.evaluate.poses import LOCALIZATION, UNITS, Scale, label, pose_errors
+from xdesc_jax.features.store import ImageFeatures, StoreWriter
+from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, read_json, write_json
+from xdesc_jax.localization.localize import cameras_of, model_hash
+from xdesc_jax.localization.localizer import Localization, PoseSettings
+from xdesc_jax.localization.map import LocalizationMap
+from xdesc_jax.mapping.bootstrap import UpdatedMap
+from xdesc_jax.matching.feature_set import FeatureSet, Held
+from xdesc_jax.matching.routes import Router
+from xdesc_jax.translation.ratios import RATIOS, TRANSLATED_FROM
+from xdesc_jax.translation.translator import Translator
+
+MODEL, FEATURES, SUMMARY, REPORT = "model", "features.h5", "summary.json", "report.html"
+_SHOWN = 5
 
 
-@dataclasses.dataclass(frozen=True)
-class Shares:
-    """How far a map is made of real rows.
-
-    Attributes:
-        rows: of the rows of the map's first photos that observe a 3D point, those that are real.
-        points: of the 3D points, those that a real row observes, those of new photos included.
-    """
-
-    rows: float
-    points: float
-
-
-class UpdatedMap:
-    """A map that takes in new photos.
+def update(
+    reconstruction: Path,
+    out: Path,
+    *,
+    features: tuple[Path, ...],
+    queries: Path,
+    new_features: tuple[Path, ...],
+    batch: int = 5,
+    retrieval: int | None = None,
+    model: Path | None = None,
+    test_queries: Path | None = None,
+    test_features: tuple[Path, ...] = (),
+    reference: Path | None = None,
+    scale: Scale = "metric",
+    ratio: float | None = None,
+    min_inliers: int = PoseSettings.min_inliers,
+    max_error_px: float = PoseSettings.max_error_px,
+    seed: int = 0,
+    assume_focal: bool = False,
+    overwrite: bool = False,
+) -> Path:
+    """Translated map and new photos -> the map with real rows.
 
     Args:
-        built: the map, in mode 'native': all its rows are of one descriptor.
-        model: the sparse model that it was built of.
-        real: photo -> [N] bool, which rows are real.
-        settings: when a pose is believed.
-        retrieval: photos matched with a new one; None for all.
-        max_residual_px: an observation further from its projected point is not used.
+        reconstruction: folder of a COLMAP model with 3D points.
+        out: folder to make.
+        features: translated feature files (.h5) and databases of the model's photos, all of one descriptor.
+        queries: list of the new photos, 'name MODEL width height params...' a line, in the order they came in.
+        new_features: feature files and databases of the new photos, of the same descriptor.
+        batch: photos that are registered before the map's rows are replaced; later ones profit.
+        retrieval: map photos that a new one is matched with, in the joint space of `model`; all without.
+        model: model file (.safetensors), or the name of one that ships; for `retrieval` alone.
+        test_queries: list of further photos, which are localised after every batch and never added.
+        test_features: feature files and databases of these.
+        reference: folder of a COLMAP model with true poses of the test photos, in the map's frame.
+        scale: of errors against the reference: 'metric', or 'relative' to the distance between its cameras.
+        ratio: largest first-to-second distance ratio; the calibrated one without.
+        min_inliers: a pose with fewer is a failure.
+        max_error_px: largest reprojection error of an inlier.
+        seed: of RANSAC and of the retrieval's vocabulary.
+        assume_focal: guess 1.2 times the longer side as the focal length of photos listed without intrinsics.
+        overwrite: replace a result made with other settings.
 
-    Attributes:
-        added: the photos taken in, in order.
-        real: photo -> [N] bool, as it is now; new photos are not among them.
+    Returns:
+        `out`.
+
+    Raises:
+        ValueError: files that do not fit each other, more than one descriptor, or new photos that the map holds.
+        FileExistsError: `out` was made with other settings and `overwrite` is off.
     """
-
-    def __init__(
-        self,
-        built: LocalizationMap,
-        model: Model,
-        real: Mapping[str, np.ndarray],
-        settings: PoseSettings,
-        retrieval: int | None = None,
-        max_residual_px: float = 4.0,
+    reconstruction, out = Path(reconstruction), Path(out)
+    if batch < 1:
+        raise ValueError(f"batch is {batch}, expected at least 1")
+    if retrieval is not None and model is None:
+        raise ValueError("retrieval needs a model, in whose joint space photos are compared")
+    if test_queries is not None and not test_features:
+        raise ValueError(f"{test_queries}: the features of the test photos are missing (--test-features)")
+    if reference is not None and test_queries is None:
+        raise ValueError(f"{reference}: is the reference of test photos, but there are none (--test-queries)")
+    model = pretrained.resolve(model) if model is not None else None
+    lists = [path for path in (queries, test_queries, reference, model) if path is not None]
+    _check_out(out, [reconstruction, *features, *new_features, *test_features, *lists])
+    translator = Translator.load(model) if model is not None else None
+    with (
+        FeatureSet(features) as known,
+        FeatureSet(new_features) as new,
+        FeatureSet(test_features or new_features) as test,
     ):
-        self._map, self._settings, self._retrieval, self._limit = built, settings, retrieval, max_residual_px
-        self._centers = {name: pose.center for name, pose in model.poses.items()}
-        self._rows = {name: photo.rows.copy() for name, photo in built.photos.items()}
-        self.real = {name: real[name].copy() for name in built.photos}
-        # Only translated rows have an angle to beat: real ones stay.
-        self._angle = {name: np.where(rows, -1.0, np.inf) for name, rows in self.real.items()}
-        self._observed = np.zeros(len(built.points), bool)
-        self._tracks = _tracks(built, model)
-        self.added: list[NewPhoto] = []
-
-    @property
-    def localizer(self) -> Localizer:
-        """Localises in the map as it is now."""
-        return Localizer(self._map, retrieval=self._retrieval, settings=self._settings)
-
-    def rows(self, name: str) -> np.ndarray:
-        """Rows of one of the map's first photos, as `matching` takes them."""
-        return self._rows[name]
-
-    def shares(self) -> Shares:
-        """How far the map is made of real rows."""
-        real = total = 0
-        points = self._observed.copy()
-        for name, photo in self._map.photos.items():
-            if name not in self.real:
-                continue
-            seen = photo.point >= 0
-            total += int(seen.sum())
-            real += int((self.real[name] & seen).sum())
-            points[photo.point[self.real[name] & seen]] = True
-        return Shares(real / max(1, total), float(points.mean()) if len(points) else 0.0)
-
-    def take_in(self, batch: Sequence[tuple[str, ImageFeatures, Held, Camera]]) -> dict[str, Localization]:
-        """Registers new photos, then replaces rows that they observe.
-
-        Args:
-            batch: name, features, what they are, camera. All are localised in the map as it was before.
-
-        Returns:
-            What became of each; those that failed change nothing.
-        """
-        localizer, found, photos = self.localizer, {}, dict(self._map.photos)
-        changed: set[str] = set()
-        for name, features, held, camera in batch:
-            result = localizer.localize(features.keypoints, _valid(features), camera, descriptor=held, exclude=(name,))
-            found[name] = result
-            if result.pose is None:
-                continue
-            point = self._observations(features, result, camera)
-            rows = from_stored(_valid(features), held.spec, name) if not held.spec.binary else _valid(features)
-            changed |= {name, *self._replace(rows, point, result.pose)}
-            photos[name] = MapPhoto(held, held.spec, rows, point)
-            xy = features.keypoints.astype(np.float64) + COLMAP_CENTER
-            self.added.append(NewPhoto(name, _refined(camera, result), result.pose, xy, point))
-        for name in changed & self.real.keys():
-            photos[name] = dataclasses.replace(photos[name], rows=self._rows[name].copy())
-        index = self._indexed(photos, changed) if self._map.index is not None else None
-        self._map = dataclasses.replace(self._map, photos=photos, index=index)
-        return found
-
-    def _indexed(self, photos: Mapping[str, MapPhoto], changed: set[str]) -> VladIndex:
-        """The index with the vectors of photos whose rows changed, in the vocabulary that it has."""
-        index, translator = self._map.index, self._map.translator
-        assert index is not None and translator is not None
-        vectors = dict(zip(index.names, index.vectors, strict=True))
-        for name in changed:
-            photo = photos[name]
-            stream = translator.stream(photo.space.name, EMBEDDING, packed=photo.space.binary)
-            vectors[name] = vlad(stream(photo.rows), index.centers)
-        return VladIndex(index.centers, list(vectors), np.stack(list(vectors.values())))
-
-    def _observations(self, features: ImageFeatures, result: Localization, camera: Camera) -> np.ndarray:
-        """[N] which point each keypoint observes, each point once; -1 for none."""
-        assert result.pose is not None
-        rows, points = result.inlier_keypoints, result.inlier_points
-        xy = features.keypoints[rows].astype(np.float64) + COLMAP_CENTER
-        distance = residuals_px(_refined(camera, result), result.pose, self._map.points[points], xy)
-        order = np.argsort(distance, kind="stable")
-        order = order[distance[order] <= self._limit]
-        for values in (rows, points):  # the nearest of each keypoint, then of each point
-            order = order[np.sort(np.unique(values[order], return_index=True)[1])]
-        point = np.full(len(features), -1)
-        point[rows[order]] = points[order]
-        return point
-
-    def _replace(self, rows: np.ndarray, point: np.ndarray, pose: Pose) -> set[str]:
-        """Puts rows of a new photo in the place of translated ones of the same points; gives the photos changed."""
-        changed = set()
-        for row in np.flatnonzero((point >= 0) & rows.any(axis=1)):
-            number = point[row]
-            self._observed[number] = True
-            x = self._map.points[number]
-            for name, keypoint in self._tracks.get(int(number), ()):
-                angle = _angle(pose.center - x, self._centers[name] - x)
-                if angle < self._angle[name][keypoint]:
-                    self._angle[name][keypoint] = angle
-                    self._rows[name][keypoint] = rows[row]
-                    self.real[name][keypoint] = True
-                    changed.add(name)
-        return changed
+        sparse = read_model(reconstruction)
+        known.check_names(sparse.names, f"the model {reconstruction}")
+        cameras = cameras_of(queries, new, assume_focal)
+        test_cameras = cameras_of(test_queries, test, assume_focal) if test_queries is not None else {}
+        _check_apart(queries, cameras, "new photos", sparse.names, "in the map already")
+        _check_apart(
+            test_queries, test_cameras, "test photos", [*sparse.names, *cameras], "in the map or among the new ones"
+        )
+        _check_native(new, list(cameras))
+        asked: list[tuple[FeatureSet, Sequence[str]]] = [(known, sparse.names), (new, list(cameras))]
+        spec = _one_descriptor([*asked, (test, list(test_cameras))])
+        true = read_model(reference).poses if reference is not None else {}
+        if reference is not None:
+            pose_errors({}, true, list(test_cameras), scale)  # says which are missing
+        settings: dict[str, Any] = {
+            "stage": "map update",
+            "reconstruction": model_hash(reconstruction),
+            "features": [content_hash(path) for path in known.paths],
+            "queries": content_hash(queries),
+            "new_features": [content_hash(path) for path in new.paths],
+            "batch": batch,
+            "retrieval": retrieval,
+            "model": content_hash(model) if model is not None else None,
+            "test_queries": content_hash(test_queries) if test_queries is not None else None,
+            "test_features": [content_hash(path) for path in test.paths] if test_queries is not None else [],
+            "assume_focal": assume_focal,
+            "reference": model_hash(reference) if reference is not None else None,
+            "scale": scale,
+            "ratio": ratio,
+            "min_inliers": min_inliers,
+            "max_error_px": max_error_px,
+            "seed": seed,
+        }
+        expected, summary = config_hash(settings), out / SUMMARY
+        found = read_json(summary).get("config_hash") if summary.exists() else None
+        if already_done(out, found, expected, overwrite):
+            console.out.print(f"{out} is up to date", markup=False)
+            return out
+        shown = {"map photos": len(sparse.names), "3D points": len(sparse.points), "new photos": len(cameras)}
+        console.settings(f"xdesc map update -> {out}", {**settings, **shown, "descriptor": spec.name})
+        router = Router("native", None, ratio="auto" if ratio is None else ratio, ratios=known.ratios)
+        built = LocalizationMap.build(
+            sparse, known, router, translator, retrieval=retrieval is not None, seed=seed, where=str(reconstruction)
+        )
+        limits = PoseSettings(min_inliers, max_error_px, seed)
+        updated = UpdatedMap(built, sparse, {n: _real(known, n) for n in sparse.names}, limits, retrieval)
+        steps = [_step(updated, {}, 0, test, test_cameras, true, scale)]
+        failed: dict[str, str] = {}
+        order = list(cameras)
+        for start in console.track(range(0, len(order), batch), "update", "batch"):
+            names = order[start : start + batch]
+            readable = []
+            for name in names:
+                try:
+                    readable.append((name, new.read(name), _held(new, name), cameras[name]))
+                except ValueError as error:  # of this photo alone
+                    failed[name] = str(error)
+            results = updated.take_in(readable)
+            failed |= {name: str(r.reason) for name, r in results.items() if r.pose is None}
+            steps.append(_step(updated, results, start + len(names), test, test_cameras, true, scale))
+        about: dict[str, Any] = {"settings": settings, "config_hash": expected, "descriptor": spec.name}
+        about |= {"registered": [photo.name for photo in updated.added], "failed": failed, "steps": steps}
+        _write(out, reconstruction, known, new, updated, spec, about)
+    _print(steps, failed, scale)
+    return out
 
 
-def _tracks(built: LocalizationMap, model: Model) -> dict[int, list[tuple[str, int]]]:
-    """Point -> photos and rows that observe it, one row a photo.
-
-    Of several keypoints of a photo at one point, that with the smallest residual: with the same row twice, neither
-    would pass a ratio test.
-    """
-    order = np.argsort(model.residual_px, kind="stable")
-    _, first = np.unique(np.stack([model.point, model.view])[:, order], axis=1, return_index=True)
-    tracks: dict[int, list[tuple[str, int]]] = {}
-    for row in order[np.sort(first)].tolist():
-        name, keypoint = model.names[model.view[row]], int(model.keypoint[row])
-        if name in built.photos and built.photos[name].point[keypoint] == model.point[row]:
-            tracks.setdefault(int(model.point[row]), []).append((name, keypoint))
-    return tracks
+def _check_out(out: Path, inputs: Sequence[Path]) -> None:
+    """Raises where `out` is, holds or lies in an input, or is anything but an earlier update."""
+    here = out.resolve()
+    for path in map(Path, inputs):
+        if here == path.resolve() or here in path.resolve().parents or path.resolve() in here.parents:
+            raise ValueError(f"{out}: is or holds the input {path}, or lies in it; choose another output")
+    if out.exists() and not (out / SUMMARY).exists() and (not out.is_dir() or any(out.iterdir())):
+        raise FileExistsError(f"{out}: exists and is no update of a map; choose another output")
 
 
-def _valid(features: ImageFeatures) -> np.ndarray:
-    """Stored rows; those that are not valid or not finite are zero."""
-    rows, usable = features.descriptors, features.valid
-    if np.issubdtype(rows.dtype, np.floating):
-        usable = usable & np.isfinite(rows).all(axis=1)
-    return np.where(usable[:, None], rows, np.zeros((), rows.dtype))
+def _check_apart(listed: Path | None, names: Collection[str], what: str, others: Collection[str], where: str) -> None:
+    """Raises ValueError where photos of a list are among others."""
+    taken = set(others)
+    if twice := [name for name in names if name in taken]:
+        raise ValueError(f"{listed}: {len(twice)} {what} are {where}, first {twice[:_SHOWN]}")
 
 
-def _refined(camera: Camera, result: Localization) -> Camera:
-    """The camera with the focal length that was estimated with the pose, where its own was a guess."""
-    if result.focal_px is None:
-        return camera
-    count = focals(camera.model)
-    return dataclasses.replace(camera, params=(result.focal_px,) * count + camera.params[count:])
+def _check_native(features: FeatureSet, names: Sequence[str]) -> None:
+    """Raises ValueError where rows of new photos are translations themselves."""
+    for name in names:
+        held = features.held(name)
+        if held is not None and held.translated_from is not None:
+            raise ValueError(
+                f"{features.path(name)}: rows of {name!r} were translated from {held.translated_from!r}; "
+                f"an update takes rows that were extracted"
+            )
 
 
-def _angle(a: np.ndarray, b: np.ndarray) -> float:
-    """Angle between two directions, rad."""
-    return float(np.arctan2(np.linalg.norm(np.cross(a, b)), a @ b))
+def _one_descriptor(asked: Sequence[tuple[FeatureSet, Sequence[str]]]) -> DescriptorSpec:
+    """The descriptor of all these photos; raises ValueError with photos that hold another, or none."""
+    specs: dict[str, tuple[DescriptorSpec, str]] = {}
+    for features, names in asked:
+        for name in names:
+            if (held := features.held(name)) is not None:
+                specs.setdefault(held.spec.name, (held.spec, f"{features.path(name)}: {name!r}"))
+    if not specs:
+        raise ValueError("neither the map nor the new photos have descriptors")
+    if len(specs) != 1:
+        told = "; ".join(f"{spec} ({where})" for spec, (_, where) in specs.items())
+        raise ValueError(
+            f"map and new photos hold several descriptors: {told}; translate the map to that of the new photos first"
+        )
+    return next(iter(specs.values()))[0]
+
+
+def _held(features: FeatureSet, name: str) -> Held:
+    held = features.held(name)
+    if held is None:
+        raise ValueError(f"{features.path(name)}: {name!r} has no descriptors")
+    return held
+
+
+def _real(features: FeatureSet, name: str) -> np.ndarray:
+    """Which rows of a photo are real: all of a native one; of a translated one, those that are marked."""
+    count = len(features.keypoints(name))
+    held = features.held(name)
+    if held is None:
+        return np.zeros(count, bool)
+    if held.translated_from is None:
+        return np.ones(count, bool)
+    marked = features.read(name).real
+    return np.zeros(count, bool) if marked is None else marked
+
+
+def _step(
+    updated: UpdatedMap,
+    results: Mapping[str, Localization],
+    photos: int,
+    test: FeatureSet,
+    cameras: Mapping[str, Camera],
+    true: Mapping[str, Pose],
+    scale: Scale,
+) -> dict[str, Any]:
+    """Figures after a batch."""
+    shares = updated.shares()
+    inliers = [found.inliers for found in results.values() if found.pose is not None]
+    step: dict[str, Any] = {
+        "photos": photos,
+        "registered": len(updated.added),
+        "real_rows": shares.rows,
+        "real_points": shares.points,
+        "median_inliers": float(np.median(inliers)) if inliers else None,
+    }
+    if not cameras:
+        return step
+    localizer, found = updated.localizer, {}
+    for name, camera in cameras.items():
+        photo = test.read(name)
+        found[name] = localizer.localize(
+            photo.keypoints, photo.usable_rows(), camera, descriptor=_held(test, name), exclude=(name,)
+        )
+    step["test"] = {
+        "localized": float(np.mean([f.pose is not None for f in found.values()])),
+        "median_inliers": float(np.median([f.inliers for f in found.values()])),
+    }
+    if true:
+        poses = {name: f.pose for name, f in found.items() if f.pose is not None}
+        errors = pose_errors(poses, true, list(cameras), scale)
+        step["test"]["within"] = {label(p, r, scale): errors.within(p, r) for p, r in LOCALIZATION[scale]}
+        position, rotation = errors.medians()
+        step["test"]["median_position"] = None if np.isnan(position) else position
+        step["test"]["median_rotation_deg"] = None if np.isnan(rotation) else rotation
+    return step
+
+
+def _write(
+    out: Path,
+    reconstruction: Path,
+    known: FeatureSet,
+    new: FeatureSet,
+    updated: UpdatedMap,
+    spec: DescriptorSpec,
+    about: dict[str, Any],
+) -> None:
+    """The folder, whole or not at all."""
+    from xdesc_jax.evaluate.update_report import write_report
+
+    held = {name: known.held(name) for name in updated.real}
+    origins = {h.translated_from for h in held.values() if h is not None} - {None}
+    attributes = {"config_hash": about["config_hash"]}
+    if origins:  # of which rows, `real` says
+        attributes |= {TRANSLATED_FROM: "+".join(sorted(map(str, origins))), RATIOS: json.dumps(known.ratios)}
+    with atomic(out) as folder:
+        (folder / MODEL).mkdir(parents=True)
+        add_photos(reconstruction, folder / MODEL, updated.added)
+        with StoreWriter(folder / FEATURES, spec, attributes) as writer:
+            for name, real in updated.real.items():
+                if held[name] is None:
+                    writer.write(name, _bare(known, name, spec))
+                    continue
+                photo = known.read(name)
+                rows = updated.rows(name)
+                made = rows if spec.binary else stored(rows, spec)
+                # What was not replaced stays as it was stored, bit for bit.
+                replaced = real & ~_real(known, name)
+                changed = np.where(replaced[:, None], made, photo.descriptors)
+                valid = photo.valid | replaced
+                writer.write(name, dataclasses.replace(photo, descriptors=changed, valid=valid, real=real))
+            for added in updated.added:
+                photo = new.read(added.name)
+                writer.write(added.name, dataclasses.replace(photo, real=np.ones(len(photo), bool)))
+        write_report(folder / REPORT, about)
+        write_json(folder / SUMMARY, about)
+
+
+def _bare(features: FeatureSet, name: str, spec: DescriptorSpec) -> ImageFeatures:
+    """A photo that has keypoints alone."""
+    xy = features.keypoints(name)
+    rows, nothing = np.zeros((len(xy), spec.stored_width), spec.stored_dtype), np.zeros(len(xy), bool)
+    return ImageFeatures(xy, rows, nothing, features.image_size(name), real=nothing)
+
+
+def _print(steps: Sequence[dict[str, Any]], failed: Mapping[str, str], scale: Scale) -> None:
+    for name, reason in list(failed.items())[:_SHOWN]:
+        console.warn(f"{name!r} was not registered: {reason}")
+    columns = ["photos", "added", "% real\nrows", "% real\npoints", "inliers"]
+    test = "test" in steps[0]
+    if test:
+        columns += ["test: %\nlocalised", "test:\ninliers"]
+    if test and "median_position" in steps[0]["test"]:
+        columns.append(f"test:\nerror [{UNITS[scale]}]")
+    rows = []
+    for step in steps:
+        row: list[Any] = [step["photos"], step["registered"]]
+        row += [f"{100 * step[key]:.1f}" for key in ("real_rows", "real_points")]
+        row.append("-" if step["median_inliers"] is None else f"{step['median_inliers']:.0f}")
+        if test:
+            row += [f"{100 * step['test']['localized']:.0f}", f"{step['test']['median_inliers']:.0f}"]
+            if "median_position" in step["test"]:
+                position = step["test"]["median_position"]
+                row.append("-" if position is None else f"{position:.4f}")
+        rows.append(row)
+    console.table("map update", columns, rows)

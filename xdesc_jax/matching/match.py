@@ -1,7 +1,7 @@
 """The stage `xdesc match`: features -> matches.
 
 In: feature files and COLMAP databases, whose photos may hold different descriptors, and which photos to match.
-Out: mutual nearest neighbours of each pair, as a match file in hloc's layout (see `match_file`) or in a copy of
+Out: mutual nearest neighbours of each pair, as a match file in hloc's layout (see `matches`) or in a copy of
 the database. How the rows of two photos are made comparable is the mode's choice (see `routes`). All names and
 routes are looked up before any work. Matches are kept in parts until all are there, so a run that was stopped
 goes on. Runs on the base install.
@@ -25,10 +25,10 @@ from xdesc_jax.colmap.database_writer import DatabaseWriter
 from xdesc_jax.features.store import found_hash
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, write_json
 from xdesc_jax.matching.feature_set import FeatureSet, Held
-from xdesc_jax.matching.match_file import MatchWriter, check_names
-from xdesc_jax.matching.match_parts import MatchParts, PairMatches
+from xdesc_jax.matching.matches import MatchWriter, check_names
 from xdesc_jax.matching.nearest import Matches
-from xdesc_jax.matching.pair_list import Pair, distinct, in_blocks, read_pairs
+from xdesc_jax.matching.pairs import Pair, distinct, in_blocks, read_pairs
+from xdesc_jax.matching.parts import MatchParts, PairMatches
 from xdesc_jax.matching.routes import KEPT_BYTES, Mode, Route, Router, Rows
 from xdesc_jax.translation.ratios import strictest
 from xdesc_jax.translation.translator import Translator

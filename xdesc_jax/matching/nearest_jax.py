@@ -1,6 +1,6 @@
-"""Mutual matches on an accelerator: `matching.match` with its search for maxima in JAX.
+"""Mutual matches on an accelerator: `nearest.match` with its search for maxima in JAX.
 
-In and out: as `matching`. Products and maxima run on the device, block by block; what is left (distances of
+In and out: as `nearest`. Products and maxima run on the device, block by block; what is left (distances of
 the best, near ties, the ratio test) is numpy's, so both give the same matches, except perhaps where two
 distances differ by less than 1e-5. Chosen by the caller (`xdesc match --backend jax`).
 """
@@ -21,7 +21,7 @@ SMALLEST = 256  # blocks are padded to powers of two from here on, so that few s
 
 
 def match(a: np.ndarray, b: np.ndarray, *, binary: bool = False, ratio: float | None = None) -> Matches:
-    """Mutual nearest neighbours with a symmetric ratio test; see `matching.match`."""
+    """Mutual nearest neighbours with a symmetric ratio test; see `nearest.match`."""
     return nearest.match(a, b, binary=binary, ratio=ratio, search=search)
 
 
@@ -45,7 +45,7 @@ def _two_largest(x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def search(a: Rows, b: Rows, both: bool) -> tuple[Best, Best]:
-    """As `matching`'s own search; see `matching.Search`."""
+    """As `nearest`'s own search; see `nearest.Search`."""
     rows, columns = Best(len(a)), Best(len(b))
     parts_b = list(nearest.slices(len(b), BLOCK))
     for at_a in nearest.slices(len(a), BLOCK):

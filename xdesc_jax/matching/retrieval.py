@@ -289,7 +289,7 @@ def _pairs(
 
 
 def pair_line(query: str, database: str) -> str:
-    """A line of a pair list, as `pair_list.read_pairs` reads it.
+    """A line of a pair list, as `pairs.read_pairs` reads it.
 
     Raises:
         ValueError: a name with a tab or a line break, which no list can hold.

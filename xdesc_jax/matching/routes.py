@@ -1,7 +1,7 @@
 """In which descriptor two photos are compared, and their rows in it.
 
 In: what the rows of two photos are, a translator, and a mode. Out: a `Route`: the descriptor or joint space
-that both go to, and the ratio at which they match there; and rows as `matching` takes them. Modes:
+that both go to, and the ratio at which they match there; and rows as `nearest` takes them. Modes:
 
     native        no translation: both photos hold the same descriptor
     embed         both go to the joint space
@@ -148,7 +148,7 @@ class Router:
 
 
 class Rows:
-    """Rows of photos as `matching` takes them, translated where a route asks for it; the last ones are kept.
+    """Rows of photos as `nearest` takes them, translated where a route asks for it; the last ones are kept.
 
     Args:
         features: where they come from.

@@ -26,9 +26,10 @@ from xdesc_jax.train import parallel
 from xdesc_jax.train.checkpoint import METRIC, Checkpoints, Position
 from xdesc_jax.train.loop import fit, steps_of
 from xdesc_jax.train.run_directory import resumed
+from xdesc_jax.train.state import TrainState
 from xdesc_jax.train.translators import inputs, preparation
 from xdesc_jax.train.translators.population import member, population_step, stack, stack_hyper, stack_keys
-from xdesc_jax.train.translators.step import Hyper, TrainState, create_state, hyper_of, keys_of
+from xdesc_jax.train.translators.step import Hyper, create_state, hyper_of, keys_of
 from xdesc_jax.train.translators.validation import validator
 
 

@@ -19,9 +19,9 @@ from xdesc_jax.sweep.results import Record
 from xdesc_jax.train.checkpoint import METRIC, Checkpoints, Position
 from xdesc_jax.train.log import read_log
 from xdesc_jax.train.loop import append_validation
+from xdesc_jax.train.state import TrainState
 from xdesc_jax.train.translators import preparation
 from xdesc_jax.train.translators.inputs import Statistics
-from xdesc_jax.train.translators.step import TrainState
 
 
 def folder_of(workdir: Path, member: Member) -> Path:

@@ -24,7 +24,7 @@ from xdesc_jax.train import hosts
 from xdesc_jax.train.checkpoint import METRIC, Checkpoints, Position, check_finite
 from xdesc_jax.train.log import Logs
 from xdesc_jax.train.preemption import Preempted, Stop
-from xdesc_jax.train.translators.step import TrainState
+from xdesc_jax.train.state import TrainState
 
 B = TypeVar("B")
 # Dispatches ahead of the one whose metrics are read: enough to hide the host's work, and bounded,

@@ -21,7 +21,7 @@ from xdesc_jax.config import load_config
 from xdesc_jax.files.whole import read_json, write_json
 from xdesc_jax.train import hosts
 from xdesc_jax.train.checkpoint import Checkpoints, Position
-from xdesc_jax.train.translators.step import TrainState
+from xdesc_jax.train.state import TrainState
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 SETTINGS = "config.json"

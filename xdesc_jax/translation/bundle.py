@@ -1,7 +1,7 @@
 """Model files: the only reader and writer of the format of a trained translator.
 
 In: folded networks, descriptor specs and what is known about the training. Out: one file that needs numpy and
-safetensors alone, or numpy alone (.npz with the same tensors and header, see `array_file`), with JSON in its header
+safetensors alone, or numpy alone (.npz with the same tensors and header, see `arrays`), with JSON in its header
 and a sample of rows with expected results for a self-check.
 
 Tensors of the file, all float32 (weights may be float16) but the stored rows of the sample:

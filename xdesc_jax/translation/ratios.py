@@ -2,7 +2,7 @@
 
 In: the ratios of a model file, and what feature files say about the origin of their rows. Out: attributes of
 a translated file, and the ratio at which two files match. Translated rows crowd together, so what is tuned on
-a native descriptor is wrong for them. All ratios are on the L2 scale (see `matching.metric_ratio`); keys are
+a native descriptor is wrong for them. All ratios are on the L2 scale (see `nearest.metric_ratio`); keys are
     a        rows of `a` with rows of `a`
     a->b     rows of `a` translated to `b`, with native rows of `b`
     a|b      embeddings of `a` with embeddings of `b`

@@ -2,7 +2,7 @@
 
 In: a feature file (.h5), a COLMAP database or an array (.npy), and a model file. Out: a file of the same format
 with translated rows in their stored form; a feature file keeps keypoints, scales, orientations, `valid` and row
-order, a database (see `translate_database`) all but the descriptors. Rows stream through, so a file may be larger
+order, a database (see `database`) all but the descriptors. Rows stream through, so a file may be larger
 than memory. Runs on the base install.
 """
 
@@ -22,7 +22,7 @@ from xdesc_jax.colmap.database import DatabaseReader, is_database
 from xdesc_jax.colmap.database_file import database_hash
 from xdesc_jax.features.store import FeatureStore, StoreWriter, found_hash
 from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, read_json, write_json
-from xdesc_jax.translation import translate_database
+from xdesc_jax.translation import database
 from xdesc_jax.translation.ratios import origin
 from xdesc_jax.translation.translator import Stream, Translator, ZeroRowsWarning
 
@@ -78,7 +78,7 @@ def translate(
     with contextlib.ExitStack() as stack:
         if kind == DATABASE:
             reader = stack.enter_context(DatabaseReader(features))
-            plan = translate_database.plan(reader, translator, source, target)
+            plan = database.plan(reader, translator, source, target)
             name, packed = ", ".join(plan.sources) or plan.target.name, False
         else:
             name = _source(features, source, translator)
@@ -101,7 +101,7 @@ def translate(
         attributes = {"config_hash": expected, "model": model.name}
         warnings: list[str] = []
         if kind == DATABASE:
-            streams = translate_database.translate_images(reader, plan, out, translator, attributes, summary)
+            streams = database.translate_images(reader, plan, out, translator, attributes, summary)
             counts, warnings = plan.counts(), plan.warnings()
         else:
             stream = translator.stream(name, target, packed=packed, storage=True)
@@ -143,7 +143,7 @@ def _source(features: Path, source: str | None, translator: Translator) -> str:
             raise ValueError(f"{features}: an array does not say which descriptor it holds; pass --source")
         return spec.name
     with FeatureStore(features, spec) as store:
-        found = translate_database.known(str(features), store.spec, translator)
+        found = database.known(str(features), store.spec, translator)
         for name in store.names[:1]:
             try:
                 store.read(name)

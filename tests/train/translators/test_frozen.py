@@ -16,10 +16,10 @@ from xdesc_jax.config import LossConfig, ModelConfig, TrainConfig
 from xdesc_jax.descriptors import DescriptorSpec, from_stored, unit_rows
 from xdesc_jax.export.export import to_bundle
 from xdesc_jax.files.whole import read_json
-from xdesc_jax.train.checkpoint import load_model
 from xdesc_jax.train.translators import run as stage
 from xdesc_jax.train.translators.frozen import with_added
 from xdesc_jax.train.translators.run import train
+from xdesc_jax.train.translators.trained import load_model
 from xdesc_jax.translation.bundle import Bundle, ParitySample, load
 from xdesc_jax.translation.translator import Translator
 

@@ -23,10 +23,11 @@ from xdesc_jax.descriptors import DescriptorSpec, from_stored
 from xdesc_jax.export.export import export, to_bundle
 from xdesc_jax.files.whole import content_hash
 from xdesc_jax.networks import mlp
-from xdesc_jax.train.checkpoint import Checkpoints, load_model
+from xdesc_jax.train.checkpoint import Checkpoints
 from xdesc_jax.train.loop import dispatch_sizes
 from xdesc_jax.train.translators.run import train
 from xdesc_jax.train.translators.step import create_state
+from xdesc_jax.train.translators.trained import load_model
 from xdesc_jax.train.translators.warmstart import start_from_bundle
 from xdesc_jax.translation.translator import Translator
 

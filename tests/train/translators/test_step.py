@@ -12,17 +12,9 @@ from xdesc_jax.config import ModelConfig
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, stored, unit_rows
 from xdesc_jax.networks import mlp
 from xdesc_jax.train import parallel
+from xdesc_jax.train.state import SCHEDULES, learning_rate_factor
 from xdesc_jax.train.translators.objective import pairs_of
-from xdesc_jax.train.translators.step import (
-    SCHEDULES,
-    Hyper,
-    Keys,
-    canonical_rows,
-    create_state,
-    learning_rate_factor,
-    read_inputs,
-    train_step,
-)
+from xdesc_jax.train.translators.step import Hyper, Keys, canonical_rows, create_state, read_inputs, train_step
 
 SPECS = {
     "bits": binary_spec("bits", 11, hidden=(9, 6)),

@@ -28,7 +28,7 @@ from xdesc_jax.train.descriptors.step import DescriptorHyper, augment, create_st
 from xdesc_jax.train.descriptors.validation import validator
 from xdesc_jax.train.loop import Batches, fit, steps_of
 from xdesc_jax.train.run_directory import check_batch, clear, defaults_of, keep_settings, resumed
-from xdesc_jax.train.translators.step import SCHEDULES, TrainState, learning_rate_factor
+from xdesc_jax.train.state import SCHEDULES, TrainState, learning_rate_factor
 
 
 def train_descriptor(

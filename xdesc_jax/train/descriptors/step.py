@@ -21,7 +21,7 @@ from xdesc_jax.features.jitter import relight
 from xdesc_jax.features.l2net import L2Net, Statistics
 from xdesc_jax.networks.descriptor_losses import Views, hardnet_loss, patch_codes, sosnet_loss
 from xdesc_jax.networks.losses import Sum
-from xdesc_jax.train.translators.step import Batch, TrainState
+from xdesc_jax.train.state import Batch, TrainState
 
 
 class Kind(NamedTuple):

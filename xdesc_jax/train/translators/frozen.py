@@ -1,7 +1,7 @@
 """A space that lasts: new descriptors trained into the joint space of a finished model.
 
 In: a model file and the names to add. Out: the configuration of such a run, the networks of which the model's
-members are fixed, and, from the run, the whole model with these members as they were, bit for bit.
+members are fixed, and the model file kept with the run, from which they are exported (see `trained`).
 """
 
 from __future__ import annotations
@@ -10,9 +10,7 @@ import dataclasses
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from xdesc_jax.config import TrainConfig
 from xdesc_jax.files.whole import atomic, content_hash
@@ -20,9 +18,6 @@ from xdesc_jax.networks import mlp
 from xdesc_jax.networks.mlp import Networks
 from xdesc_jax.train.translators.warmstart import scaled
 from xdesc_jax.translation.bundle import Bundle, load
-
-if TYPE_CHECKING:
-    from xdesc_jax.train.checkpoint import TrainedModel
 
 FILE = "frozen.safetensors"  # the model file in the run directory, from which it is exported
 
@@ -99,20 +94,3 @@ def load_frozen(run: Path, settings: Mapping[str, Any]) -> Bundle | None:
     if (found := content_hash(path)) != settings["init"]:
         raise ValueError(f"{path}: has content hash {found}, expected {settings['init']}, with which the run began")
     return load(path)
-
-
-def extend(model: TrainedModel, base: Bundle) -> TrainedModel:
-    """The trained model with all members of `base`, those that took no part too, as they are there."""
-    networks: dict[str, list[dict[str, np.ndarray]]] = {
-        name: [{"kernel": kernel, "bias": bias} for kernel, bias in layers] for name, layers in base.networks.items()
-    }
-    frozen = {"members": list(base.specs), "space_id": base.space_id, "provenance": base.provenance}
-    return dataclasses.replace(
-        model,
-        specs=base.specs | model.specs,
-        networks=networks | model.networks,
-        statistics=model.statistics | base.statistics,
-        samples=base.sample.inputs | model.samples,  # the run's own rows are aligned with the new descriptor's
-        provenance=model.provenance | {"frozen": frozen},
-        base=base,
-    )

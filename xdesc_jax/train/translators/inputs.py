@@ -24,7 +24,8 @@ from xdesc_jax.features.describe import describer, weight_file
 from xdesc_jax.features.jitter import JitterSettings, jitter
 from xdesc_jax.features.weights import parse_weights
 from xdesc_jax.files.whole import atomic
-from xdesc_jax.train.translators.step import Batch, describe_inputs, read_inputs
+from xdesc_jax.train.state import Batch
+from xdesc_jax.train.translators.step import describe_inputs, read_inputs
 from xdesc_jax.translation.deviation import RowStatistics
 
 STATISTICS_ROWS = 65536

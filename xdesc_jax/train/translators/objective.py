@@ -1,7 +1,7 @@
 """The objective of a training step: translation and matching sums of all networks on one device's rows.
 
 In: networks with their variables and canonical rows. Out: sums by loss, which add up over devices, and new running
-statistics. Pure functions; `train/step` differentiates them.
+statistics. Pure functions; `train/translators/step` differentiates them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A population: configurations of one architecture that train together on the same batches.
 
-In: states, keys and numbers of K members, stacked. Out: the same step as `train/step` for each of them, by `vmap`
-inside the mapped step. A member that turns non-finite stays where it was; the others go on. Pure functions.
+In: states, keys and numbers of K members, stacked. Out: the same step as `step` for each of them, by `vmap` inside the
+mapped step. A member that turns non-finite stays where it was; the others go on. Pure functions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import numpy as np
 from jax import lax
 
 from xdesc_jax.networks.losses import Sum
-from xdesc_jax.train.translators.step import Batch, Hyper, Keys, TrainState
+from xdesc_jax.train.state import Batch, TrainState
+from xdesc_jax.train.translators.step import Hyper, Keys
 
 
 @flax.struct.dataclass

@@ -23,10 +23,11 @@ from xdesc_jax.train import hosts, parallel
 from xdesc_jax.train.checkpoint import Checkpoints, Position
 from xdesc_jax.train.loop import fit, steps_of
 from xdesc_jax.train.run_directory import check_batch, clear, defaults_of, resumed
+from xdesc_jax.train.state import TrainState
 from xdesc_jax.train.translators import inputs, preparation
 from xdesc_jax.train.translators.frozen import freeze_members, keep_frozen, with_added
 from xdesc_jax.train.translators.inputs import Statistics
-from xdesc_jax.train.translators.step import TrainState, create_state, hyper_of, keys_of
+from xdesc_jax.train.translators.step import create_state, hyper_of, keys_of
 from xdesc_jax.train.translators.validation import validator
 from xdesc_jax.train.translators.warmstart import check_fit, start_from_bundle
 from xdesc_jax.translation.bundle import Bundle

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 import optax
@@ -21,23 +20,10 @@ from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.networks import mlp
 from xdesc_jax.networks.losses import Sum
 from xdesc_jax.networks.mlp import Networks
+from xdesc_jax.train.state import SCHEDULES, Batch, TrainState, learning_rate_factor
 from xdesc_jax.train.translators.objective import Triplet, encoder_decoder_loss, pair_loss
 
-Batch = Mapping[str, jax.Array]
 Describers = Mapping[str, Callable[[jax.Array], jax.Array]]
-
-
-@flax.struct.dataclass
-class TrainState:
-    """Everything a step changes. `step` counts the steps done."""
-
-    step: jax.Array
-    params: Any
-    batch_stats: Any
-    opt_state: Any
-
-
-SCHEDULES = ("constant", "cosine", "linear")
 
 
 class Keys(NamedTuple):
@@ -79,23 +65,6 @@ def create_state(networks: Networks, key: jax.Array) -> TrainState:
     variables = mlp.init_variables(networks, key)
     opt_state = optax.scale_by_adam().init(variables["params"])
     return TrainState(jnp.zeros((), jnp.int32), variables["params"], variables["batch_stats"], opt_state)
-
-
-def learning_rate_factor(
-    step: jax.Array, schedule: jax.Array | int, warmup_steps: jax.Array | int, total_steps: int
-) -> jax.Array:
-    """Schedule as a factor of the peak rate; a function of the step alone, so that resuming changes nothing.
-
-    Args:
-        step: steps done.
-        schedule: index into `SCHEDULES`.
-        warmup_steps: of linear warm-up.
-        total_steps: of the whole training.
-    """
-    warmup = jnp.minimum(1.0, (step + 1) / jnp.maximum(1, warmup_steps))
-    progress = jnp.clip((step - warmup_steps) / jnp.maximum(1, total_steps - warmup_steps), 0.0, 1.0)
-    shapes = jnp.stack([jnp.ones_like(progress), 0.5 * (1 + jnp.cos(jnp.pi * progress)), 1 - progress])
-    return warmup * shapes[schedule]
 
 
 # --- Inputs ----------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import numpy as np
 
 from xdesc_jax.networks import mlp
 from xdesc_jax.networks.mlp import BN_EPSILON, Networks
-from xdesc_jax.train.translators.step import TrainState
+from xdesc_jax.train.state import TrainState
 from xdesc_jax.translation.bundle import Bundle
 
 

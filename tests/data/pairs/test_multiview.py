@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from pipelines.corner import camera, save_photos
-from xdesc_jax.data import multiview
 from xdesc_jax.data.columns import open_column
-from xdesc_jax.data.multiview import MultiviewPairs, MultiviewSettings, places
+from xdesc_jax.data.pairs import multiview
+from xdesc_jax.data.pairs.multiview import MultiviewPairs, MultiviewSettings, places
+from xdesc_jax.data.pairs.tracks import PairRules
 from xdesc_jax.data.records import RecordSettings, build
 from xdesc_jax.data.schema import KEYPOINT, PAIR, PATCH, PHOTO, POINT
-from xdesc_jax.data.track_pairs import PairRules
 from xdesc_jax.features.images import UnreadablePhoto
-from xdesc_jax.mapping.reconstruct import NotReconstructed, ReconstructSettings
+from xdesc_jax.mapping.from_photos import NotReconstructed, ReconstructSettings
 
 SETTINGS = MultiviewSettings(ReconstructSettings(max_features=400, threads=1), PairRules(min_track_length=2))
 
@@ -125,7 +125,7 @@ def test_later_passes_and_later_runs_read_what_is_kept(source, rows, root, work,
 
 
 def test_other_rules_take_the_same_models(source, rows, root, work, monkeypatch):
-    monkeypatch.setattr("xdesc_jax.colmap.pycolmap_photos.add_matches", None)
+    monkeypatch.setattr("xdesc_jax.colmap.bindings.photos.add_matches", None)
     one = dataclasses.replace(SETTINGS, rules=dataclasses.replace(SETTINGS.rules, pairs_per_track=1))
     fewer = MultiviewPairs(root, work, one)
     assert fewer.config != source.config

@@ -12,10 +12,10 @@ from typing import Literal
 import numpy as np
 
 from xdesc_jax import console
-from xdesc_jax.data.multiview import MultiviewPairs, MultiviewSettings
+from xdesc_jax.data.pairs.multiview import MultiviewPairs, MultiviewSettings
+from xdesc_jax.data.pairs.warped import WarpedPairs, WarpedSettings
 from xdesc_jax.data.records import RecordSettings, make
 from xdesc_jax.data.schema import RecordInfo
-from xdesc_jax.data.warped import WarpedPairs, WarpedSettings
 
 WARPED, PLACES = WarpedSettings(), MultiviewSettings()
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from xdesc_jax.colmap.bindings.api import open_model, pycolmap, write_model
 from xdesc_jax.colmap.model import Camera, Pose
-from xdesc_jax.colmap.pycolmap_api import open_model, pycolmap, write_model
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,11 +14,11 @@ import pytest
 
 from tests.support.databases import SPECS, edit, make_3, make_4, make_model, sift_rows, state, tables
 from xdesc_jax import cli
+from xdesc_jax.colmap.bindings.api import pycolmap
 from xdesc_jax.colmap.database import DatabaseReader
 from xdesc_jax.colmap.database_writer import DatabaseWriter
-from xdesc_jax.colmap.pycolmap_api import pycolmap
 from xdesc_jax.descriptors import DescriptorSpec, pack_bits
-from xdesc_jax.translation import translate_database
+from xdesc_jax.translation import database as translate_database
 from xdesc_jax.translation.translate import translate
 from xdesc_jax.translation.translator import Stream, Translator
 
@@ -362,7 +362,8 @@ def test_an_interrupted_run_goes_on_and_ends_as_if_it_had_not_been(model, tmp_pa
 def test_a_killed_run_goes_on(model, database, tmp_path):
     program = (
         "import os, signal, sys\n"
-        "from xdesc_jax import cli, translate_database\n"
+        "from xdesc_jax import cli\n"
+        "from xdesc_jax.translation import database as translate_database\n"
         "from xdesc_jax.colmap.database_writer import DatabaseWriter\n"
         "translate_database.COMMIT_SECONDS = 0\n"
         "write, seen = DatabaseWriter.set_descriptors, []\n"

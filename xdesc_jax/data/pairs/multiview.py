@@ -20,16 +20,16 @@ import numpy as np
 from xdesc_jax import console
 from xdesc_jax.colmap.database import DatabaseReader
 from xdesc_jax.colmap.model import Model
+from xdesc_jax.data.pairs.tracks import Candidates, PairRules, choose_pairs, point_numbers
 from xdesc_jax.data.schema import KEYPOINT, PAIR, PATCH, PATCH_SIZE, POINT
 from xdesc_jax.data.source import Columns
-from xdesc_jax.data.track_pairs import Candidates, PairRules, choose_pairs, point_numbers
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.images import UnreadablePhoto, list_photos, read_gray
 from xdesc_jax.features.keypoints import Keypoints, from_colmap
 from xdesc_jax.features.parts import photo_stamp
 from xdesc_jax.features.patches import extract_patches
 from xdesc_jax.files.whole import atomic, config_hash, read_json, write_json
-from xdesc_jax.mapping.reconstruct import DATABASE, NotReconstructed, ReconstructSettings, reconstruct
+from xdesc_jax.mapping.from_photos import DATABASE, NotReconstructed, ReconstructSettings, reconstruct
 
 # Room for the numbers of one place; small, for a mixture of several records multiplies all numbers.
 POINTS_OF_A_PLACE = 1 << 20
@@ -165,7 +165,7 @@ class MultiviewPairs:
 
     def _pairs(self, place: str, database: Path, paths: list[Path]) -> tuple[Columns, dict[str, Any]]:
         """The rows of a place, from all its models, and its figures."""
-        from xdesc_jax.colmap.pycolmap_api import read_model
+        from xdesc_jax.colmap.bindings.api import read_model
 
         settings, models = self._settings, [read_model(path) for path in paths]
         photos = sorted({name for model in models for name in model.names})

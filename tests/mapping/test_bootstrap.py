@@ -10,11 +10,11 @@ import pytest
 
 from tests.support.place import WIDTH, rewrite
 from xdesc_jax.cli import main
-from xdesc_jax.colmap.pycolmap_api import pycolmap, read_model
+from xdesc_jax.colmap.bindings.api import pycolmap, read_model
 from xdesc_jax.descriptors import DescriptorSpec, unit_rows
 from xdesc_jax.features.store import FeatureStore, StoreWriter
 from xdesc_jax.localization.queries import read_queries
-from xdesc_jax.mapping.update import UpdatedMap
+from xdesc_jax.mapping.bootstrap import UpdatedMap
 from xdesc_jax.matching.feature_set import FeatureSet
 
 SPEC = DescriptorSpec("own-b", WIDTH)

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from xdesc_jax.colmap.bindings.api import pycolmap
+from xdesc_jax.colmap.bindings.pose import estimate_pose
 from xdesc_jax.colmap.model import Camera, Pose
-from xdesc_jax.colmap.pycolmap_api import pycolmap
-from xdesc_jax.colmap.pycolmap_pose import estimate_pose
 
 CAMERA = Camera("PINHOLE", 640, 480, (500, 510, 320, 240))
 TRUE = Pose.from_quaternion(np.array([0.9, 0.1, -0.3, 0.2]), np.array([0.3, -0.2, 6.0]))

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from xdesc_jax.colmap.pycolmap_api import open_database, pycolmap
-from xdesc_jax.colmap.pycolmap_mapping import map_database
-from xdesc_jax.mapping.mapping_settings import MappingSettings
+from xdesc_jax.colmap.bindings.api import open_database, pycolmap
+from xdesc_jax.colmap.bindings.mapper import map_database
+from xdesc_jax.mapping.settings import MappingSettings
 
 
 def add_photos(database: Path, photos: Path, names: Sequence[str]) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from xdesc_jax.data import open_source
-from xdesc_jax.data.added import describe
+from xdesc_jax.data.describe import describe
 from xdesc_jax.data.records import RecordSettings, build
 from xdesc_jax.data.schema import KEYPOINT, PATCH
 from xdesc_jax.descriptors import DescriptorSpec

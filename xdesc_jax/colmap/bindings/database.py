@@ -12,8 +12,8 @@ from types import TracebackType
 
 import numpy as np
 
+from xdesc_jax.colmap.bindings.api import open_database, pycolmap
 from xdesc_jax.colmap.model import Camera
-from xdesc_jax.colmap.pycolmap_api import open_database, pycolmap
 
 # --- Cameras -------------------------------------------------------------------------------------------------
 

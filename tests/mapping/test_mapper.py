@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from tests.support.exact_scene import CAMERA, NAMES, aligned_error, make_scene
+from xdesc_jax.colmap.bindings.api import pycolmap, read_model
+from xdesc_jax.colmap.bindings.mapper import model_figures
 from xdesc_jax.colmap.cameras import choose_intrinsics
-from xdesc_jax.colmap.pycolmap_api import pycolmap, read_model
-from xdesc_jax.colmap.pycolmap_mapping import model_figures
 from xdesc_jax.localization.queries import parse_camera
-from xdesc_jax.mapping import mapping
+from xdesc_jax.mapping import mapper
 from xdesc_jax.mapping.build import build_database
-from xdesc_jax.mapping.mapping import NotReconstructed, map_incrementally, triangulate, verify
-from xdesc_jax.mapping.mapping_settings import MappingSettings
+from xdesc_jax.mapping.mapper import NotReconstructed, map_incrementally, triangulate, verify
+from xdesc_jax.mapping.settings import MappingSettings
 from xdesc_jax.matching.feature_set import FeatureSet
 
 SETTINGS = MappingSettings(threads=1)
@@ -171,15 +171,15 @@ def test_verification_is_that_of_colmap_and_does_not_depend_on_threads(scene, tm
 
 def test_stopped_verification_goes_on_with_the_rest(scene, tmp_path, monkeypatch):
     path = database_of(scene, tmp_path)
-    monkeypatch.setattr(mapping.colmap, "_PAIRS_AT_ONCE", 4)
-    pairs = mapping.colmap.unverified_pairs(path)
+    monkeypatch.setattr(mapper.colmap, "_PAIRS_AT_ONCE", 4)
+    pairs = mapper.colmap.unverified_pairs(path)
 
     def stop(number):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        mapping.colmap.verify_pairs(path, pairs, SETTINGS, stop)
-    assert mapping.colmap.unverified_pairs(path) == pairs[4:]
+        mapper.colmap.verify_pairs(path, pairs, SETTINGS, stop)
+    assert mapper.colmap.unverified_pairs(path) == pairs[4:]
     assert verify(path, SETTINGS).verified == 15
 
 

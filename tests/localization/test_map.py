@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from tests.support.place import WIDTH, rewrite
-from xdesc_jax.colmap.pycolmap_api import pycolmap, read_model
+from xdesc_jax.colmap.bindings.api import pycolmap, read_model
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.store import FeatureStore, StoreWriter
-from xdesc_jax.localization.localization_map import LocalizationMap
 from xdesc_jax.localization.localizer import Localizer
+from xdesc_jax.localization.map import LocalizationMap
 from xdesc_jax.matching.feature_set import FeatureSet
 from xdesc_jax.matching.routes import Router
 from xdesc_jax.translation.translator import Translator

@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 from xdesc_jax.data import open_source
-from xdesc_jax.data.pairs import pairs
-from xdesc_jax.data.scenes import scenes
-from xdesc_jax.data.warped import (
+from xdesc_jax.data.pairs.pairs import pairs
+from xdesc_jax.data.pairs.warped import (
     WarpedPairs,
     WarpedSettings,
     displaced,
@@ -16,6 +15,7 @@ from xdesc_jax.data.warped import (
     places,
     residuals,
 )
+from xdesc_jax.data.scenes import scenes
 from xdesc_jax.features.keypoints import Keypoints
 from xdesc_jax.features.warp import WarpSettings
 

@@ -11,11 +11,11 @@ import pytest
 from tests.support import small_translators
 from tests.support.databases import SPECS, edit, make_3, make_4, make_model, state
 from xdesc_jax import cli
+from xdesc_jax.colmap.bindings.api import pycolmap
 from xdesc_jax.colmap.database_writer import DatabaseWriter
-from xdesc_jax.colmap.pycolmap_api import pycolmap
 from xdesc_jax.features.store import ImageFeatures, StoreWriter
-from xdesc_jax.inspection import inspect
-from xdesc_jax.matching.match_file import MatchWriter
+from xdesc_jax.inspection.inspect import inspect
+from xdesc_jax.matching.matches import MatchWriter
 from xdesc_jax.translation.translate import translate
 
 

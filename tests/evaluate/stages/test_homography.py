@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from xdesc_jax import cli
-from xdesc_jax.evaluate import command
-from xdesc_jax.evaluate.command import given_stores, homography
 from xdesc_jax.evaluate.homography import Comparison
+from xdesc_jax.evaluate.stages import homography as command
+from xdesc_jax.evaluate.stages.homography import given_stores, homography
 
 
 def by_comparison(results):

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from xdesc_jax.colmap.bindings.api import pycolmap
 from xdesc_jax.colmap.model import Camera, Pose
-from xdesc_jax.colmap.pycolmap_api import pycolmap
 
 MIN_POINTS = 3
 _MASKS = ("inlier_mask", "inliers")  # the key of recent versions, and of those before

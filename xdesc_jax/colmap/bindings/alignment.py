@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from xdesc_jax.colmap.pycolmap_api import open_model, pycolmap
+from xdesc_jax.colmap.bindings.api import open_model, pycolmap
 
 LEAST = 3  # positions that determine a similarity
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from xdesc_jax.colmap.model import Model
-from xdesc_jax.data.track_pairs import PairRules, choose_pairs, point_numbers
+from xdesc_jax.data.pairs.tracks import PairRules, choose_pairs, point_numbers
 
 LOOSE = PairRules(
     min_track_length=2, min_angle_deg=0, max_angle_deg=180, max_scale_factor=1e6, max_turn_deg=180, pairs_per_track=1

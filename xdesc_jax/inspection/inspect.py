@@ -19,7 +19,7 @@ from xdesc_jax.colmap import contents
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.store import FeatureStore
 from xdesc_jax.files.whole import write_json
-from xdesc_jax.matching.match_file import MatchFile
+from xdesc_jax.matching.matches import MatchFile
 from xdesc_jax.translation import bundle
 from xdesc_jax.translation.ratios import RATIOS, TRANSLATED_FROM
 from xdesc_jax.translation.translator import Translator

@@ -1,0 +1,204 @@
+"""Bootstrapping a translated map: rows of new photos in the place of translated ones (paper, section 3.1).
+
+In: a map whose rows were translated, and new photos of the place with real rows of that descriptor. Out: the map
+with the photos registered; in the track of each 3D point that they observe, translated rows are replaced by real
+ones. Of several new photos that observe a point, a map photo gets the row of the one that looks at it from the
+nearest direction, from which a patch looks most alike. Rows that are real already are never touched. Pure: files
+and printing are elsewhere (`update`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from xdesc_jax.colmap.bindings.registration import NewPhoto, residuals_px
+from xdesc_jax.colmap.model import Camera, Model, Pose
+from xdesc_jax.descriptors import from_stored
+from xdesc_jax.features.keypoints import COLMAP_CENTER
+from xdesc_jax.features.store import ImageFeatures
+from xdesc_jax.localization.localizer import Localization, Localizer, PoseSettings
+from xdesc_jax.localization.map import LocalizationMap, MapPhoto
+from xdesc_jax.localization.queries import focals
+from xdesc_jax.matching.feature_set import Held
+from xdesc_jax.matching.retrieval import VladIndex, vlad
+from xdesc_jax.translation.translator import EMBEDDING
+
+
+@dataclasses.dataclass(frozen=True)
+class Shares:
+    """How far a map is made of real rows.
+
+    Attributes:
+        rows: of the rows of the map's first photos that observe a 3D point, those that are real.
+        points: of the 3D points, those that a real row observes, those of new photos included.
+    """
+
+    rows: float
+    points: float
+
+
+class UpdatedMap:
+    """A map that takes in new photos.
+
+    Args:
+        built: the map, in mode 'native': all its rows are of one descriptor.
+        model: the sparse model that it was built of.
+        real: photo -> [N] bool, which rows are real.
+        settings: when a pose is believed.
+        retrieval: photos matched with a new one; None for all.
+        max_residual_px: an observation further from its projected point is not used.
+
+    Attributes:
+        added: the photos taken in, in order.
+        real: photo -> [N] bool, as it is now; new photos are not among them.
+    """
+
+    def __init__(
+        self,
+        built: LocalizationMap,
+        model: Model,
+        real: Mapping[str, np.ndarray],
+        settings: PoseSettings,
+        retrieval: int | None = None,
+        max_residual_px: float = 4.0,
+    ):
+        self._map, self._settings, self._retrieval, self._limit = built, settings, retrieval, max_residual_px
+        self._centers = {name: pose.center for name, pose in model.poses.items()}
+        self._rows = {name: photo.rows.copy() for name, photo in built.photos.items()}
+        self.real = {name: real[name].copy() for name in built.photos}
+        # Only translated rows have an angle to beat: real ones stay.
+        self._angle = {name: np.where(rows, -1.0, np.inf) for name, rows in self.real.items()}
+        self._observed = np.zeros(len(built.points), bool)
+        self._tracks = _tracks(built, model)
+        self.added: list[NewPhoto] = []
+
+    @property
+    def localizer(self) -> Localizer:
+        """Localises in the map as it is now."""
+        return Localizer(self._map, retrieval=self._retrieval, settings=self._settings)
+
+    def rows(self, name: str) -> np.ndarray:
+        """Rows of one of the map's first photos, as `nearest` takes them."""
+        return self._rows[name]
+
+    def shares(self) -> Shares:
+        """How far the map is made of real rows."""
+        real = total = 0
+        points = self._observed.copy()
+        for name, photo in self._map.photos.items():
+            if name not in self.real:
+                continue
+            seen = photo.point >= 0
+            total += int(seen.sum())
+            real += int((self.real[name] & seen).sum())
+            points[photo.point[self.real[name] & seen]] = True
+        return Shares(real / max(1, total), float(points.mean()) if len(points) else 0.0)
+
+    def take_in(self, batch: Sequence[tuple[str, ImageFeatures, Held, Camera]]) -> dict[str, Localization]:
+        """Registers new photos, then replaces rows that they observe.
+
+        Args:
+            batch: name, features, what they are, camera. All are localised in the map as it was before.
+
+        Returns:
+            What became of each; those that failed change nothing.
+        """
+        localizer, found, photos = self.localizer, {}, dict(self._map.photos)
+        changed: set[str] = set()
+        for name, features, held, camera in batch:
+            result = localizer.localize(features.keypoints, _valid(features), camera, descriptor=held, exclude=(name,))
+            found[name] = result
+            if result.pose is None:
+                continue
+            point = self._observations(features, result, camera)
+            rows = from_stored(_valid(features), held.spec, name) if not held.spec.binary else _valid(features)
+            changed |= {name, *self._replace(rows, point, result.pose)}
+            photos[name] = MapPhoto(held, held.spec, rows, point)
+            xy = features.keypoints.astype(np.float64) + COLMAP_CENTER
+            self.added.append(NewPhoto(name, _refined(camera, result), result.pose, xy, point))
+        for name in changed & self.real.keys():
+            photos[name] = dataclasses.replace(photos[name], rows=self._rows[name].copy())
+        index = self._indexed(photos, changed) if self._map.index is not None else None
+        self._map = dataclasses.replace(self._map, photos=photos, index=index)
+        return found
+
+    def _indexed(self, photos: Mapping[str, MapPhoto], changed: set[str]) -> VladIndex:
+        """The index with the vectors of photos whose rows changed, in the vocabulary that it has."""
+        index, translator = self._map.index, self._map.translator
+        assert index is not None and translator is not None
+        vectors = dict(zip(index.names, index.vectors, strict=True))
+        for name in changed:
+            photo = photos[name]
+            stream = translator.stream(photo.space.name, EMBEDDING, packed=photo.space.binary)
+            vectors[name] = vlad(stream(photo.rows), index.centers)
+        return VladIndex(index.centers, list(vectors), np.stack(list(vectors.values())))
+
+    def _observations(self, features: ImageFeatures, result: Localization, camera: Camera) -> np.ndarray:
+        """[N] which point each keypoint observes, each point once; -1 for none."""
+        assert result.pose is not None
+        rows, points = result.inlier_keypoints, result.inlier_points
+        xy = features.keypoints[rows].astype(np.float64) + COLMAP_CENTER
+        distance = residuals_px(_refined(camera, result), result.pose, self._map.points[points], xy)
+        order = np.argsort(distance, kind="stable")
+        order = order[distance[order] <= self._limit]
+        for values in (rows, points):  # the nearest of each keypoint, then of each point
+            order = order[np.sort(np.unique(values[order], return_index=True)[1])]
+        point = np.full(len(features), -1)
+        point[rows[order]] = points[order]
+        return point
+
+    def _replace(self, rows: np.ndarray, point: np.ndarray, pose: Pose) -> set[str]:
+        """Puts rows of a new photo in the place of translated ones of the same points; gives the photos changed."""
+        changed = set()
+        for row in np.flatnonzero((point >= 0) & rows.any(axis=1)):
+            number = point[row]
+            self._observed[number] = True
+            x = self._map.points[number]
+            for name, keypoint in self._tracks.get(int(number), ()):
+                angle = _angle(pose.center - x, self._centers[name] - x)
+                if angle < self._angle[name][keypoint]:
+                    self._angle[name][keypoint] = angle
+                    self._rows[name][keypoint] = rows[row]
+                    self.real[name][keypoint] = True
+                    changed.add(name)
+        return changed
+
+
+def _tracks(built: LocalizationMap, model: Model) -> dict[int, list[tuple[str, int]]]:
+    """Point -> photos and rows that observe it, one row a photo.
+
+    Of several keypoints of a photo at one point, that with the smallest residual: with the same row twice, neither
+    would pass a ratio test.
+    """
+    order = np.argsort(model.residual_px, kind="stable")
+    _, first = np.unique(np.stack([model.point, model.view])[:, order], axis=1, return_index=True)
+    tracks: dict[int, list[tuple[str, int]]] = {}
+    for row in order[np.sort(first)].tolist():
+        name, keypoint = model.names[model.view[row]], int(model.keypoint[row])
+        if name in built.photos and built.photos[name].point[keypoint] == model.point[row]:
+            tracks.setdefault(int(model.point[row]), []).append((name, keypoint))
+    return tracks
+
+
+def _valid(features: ImageFeatures) -> np.ndarray:
+    """Stored rows; those that are not valid or not finite are zero."""
+    rows, usable = features.descriptors, features.valid
+    if np.issubdtype(rows.dtype, np.floating):
+        usable = usable & np.isfinite(rows).all(axis=1)
+    return np.where(usable[:, None], rows, np.zeros((), rows.dtype))
+
+
+def _refined(camera: Camera, result: Localization) -> Camera:
+    """The camera with the focal length that was estimated with the pose, where its own was a guess."""
+    if result.focal_px is None:
+        return camera
+    count = focals(camera.model)
+    return dataclasses.replace(camera, params=(result.focal_px,) * count + camera.params[count:])
+
+
+def _angle(a: np.ndarray, b: np.ndarray) -> float:
+    """Angle between two directions, rad."""
+    return float(np.arctan2(np.linalg.norm(np.cross(a, b)), a @ b))

@@ -1,0 +1,145 @@
+"""A finished training of translators as plain numpy, ready to be exported.
+
+In: a run directory. Out: a `TrainedModel`: the networks of a checkpoint with their batch norms, figures of the rows,
+and where it all came from; with a frozen model, all of its members as they were, bit for bit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from xdesc_jax.config import TrainConfig, from_dict
+from xdesc_jax.descriptors import DescriptorSpec
+from xdesc_jax.files.whole import read_json
+from xdesc_jax.networks import mlp
+from xdesc_jax.train.checkpoint import Position, load_state
+from xdesc_jax.train.state import TrainState
+from xdesc_jax.train.translators.frozen import freeze_members, load_frozen
+from xdesc_jax.train.translators.inputs import Statistics
+from xdesc_jax.train.translators.step import create_state
+from xdesc_jax.translation.bundle import Bundle
+from xdesc_jax.translation.deviation import RowStatistics
+
+SETTINGS = ("config", "specs", "hash", "data", "init", "versions")  # of config.json, which loading needs
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedModel:
+    """A trained model as plain numpy, ready to be exported.
+
+    Attributes:
+        kind: 'encoder_decoder' or 'pair'.
+        specs: descriptors by name.
+        embedding_width: E; 0 for pair networks.
+        networks: 'encoder/<name>', 'decoder/<name>' or 'pair/<source>/<target>' -> list of layers
+            {kernel [N, M], bias [M]} and, but for the last, {scale, offset, mean, var} [M] of the batch norm
+            that follows, epsilon 1e-5. They map canonical rows, whatever scale training used.
+        statistics: mean, deviation and spread over photos of the canonical rows of each descriptor.
+        samples: up to 64 aligned training rows of each descriptor in stored form.
+        config: the resolved configuration.
+        provenance: data, steps, figures, versions.
+        base: the model whose frozen networks are among these, and whose joint space it is; None where all are new.
+    """
+
+    kind: str
+    specs: dict[str, DescriptorSpec]
+    embedding_width: int
+    networks: dict[str, list[dict[str, np.ndarray]]]
+    statistics: dict[str, RowStatistics]
+    samples: dict[str, np.ndarray]
+    config: dict[str, Any]
+    provenance: dict[str, Any]
+    base: Bundle | None = None
+
+
+def load_model(run: Path | str, which: str = "best") -> TrainedModel:
+    """Reads the best or latest checkpoint of a run.
+
+    Raises:
+        FileNotFoundError: not a run directory.
+        ValueError: no checkpoint yet, none that can be read, or an incomplete config.json.
+    """
+    run = Path(run)
+    if not (run / "config.json").exists():
+        raise FileNotFoundError(f"{run}: not a run directory (no config.json); see `xdesc train`")
+    settings = read_json(run / "config.json")
+    if lacking := [key for key in SETTINGS if key not in settings]:
+        raise ValueError(f"{run / 'config.json'}: lacks {lacking}, expected the keys {list(SETTINGS)}")
+    try:
+        config = from_dict(settings["config"])
+        specs = {name: DescriptorSpec.from_dict(fields) for name, fields in settings["specs"].items()}
+    except (AttributeError, TypeError, ValueError) as error:  # the dataclasses name the key
+        raise ValueError(f"{run / 'config.json'}: not a configuration of this version ({error})") from error
+    networks = mlp.build_networks(specs, config.model)
+    base = load_frozen(run, settings)
+    if base is not None:
+        networks = freeze_members(networks, base, {})
+    fresh = jax.eval_shape(partial(create_state, networks), jax.random.key(0))
+    state, position = load_state(run, settings["hash"], fresh, which)
+    statistics = Statistics.load(run / "statistics.npz")
+    model = TrainedModel(
+        kind=config.model.kind,
+        specs=specs,
+        embedding_width=config.model.embedding_width if config.model.kind == "encoder_decoder" else 0,
+        networks={key: _layers(state, key, statistics.scale) for key in networks.modules},
+        statistics=statistics.rows,
+        samples=statistics.sample,
+        config=dataclasses.asdict(config),
+        provenance=_provenance(run, settings, config, position),
+    )
+    return extend(model, base) if base is not None else model
+
+
+def _provenance(run: Path, settings: dict[str, Any], config: TrainConfig, position: Position) -> dict[str, Any]:
+    history = read_json(run / "validation.json") if (run / "validation.json").exists() else []
+    figures = [entry for entry in history if entry["step"] == position.step]
+    # A model file travels: where the records lay is nobody's concern there.
+    data = settings["data"] | {"path": Path(settings["data"]["path"]).name}
+    return {
+        "data": data, "init": settings["init"], "versions": settings["versions"],
+        "config_hash": config.hash, "steps": position.step, "rows_seen": position.step * config.batch_size,
+        "validation": figures[-1] if figures else None,
+    }  # fmt: skip
+
+
+def _layers(state: TrainState, key: str, scales: dict[str, float]) -> list[dict[str, np.ndarray]]:
+    """One network as layers, with the scale that training divides unnormalised descriptors by folded in."""
+    params, stats = state.params[key], state.batch_stats[key]
+    count = sum(name.startswith("linear") for name in params)
+    layers = []
+    for i in range(count):
+        layer = dict(params[f"linear{i}"])
+        if f"norm{i}" in params:
+            layer |= params[f"norm{i}"] | stats[f"norm{i}"]
+            layer["bias"] = np.zeros(layer["kernel"].shape[1])  # none before a batch norm
+        layers.append({k: np.array(v, np.float32) for k, v in layer.items()})
+    role, source, *target = key.split("/")
+    if role in ("encoder", "pair"):
+        layers[0]["kernel"] /= np.float32(scales[source])
+    if role in ("decoder", "pair"):
+        factor = np.float32(scales[target[0] if target else source])
+        layers[-1] = {k: v * factor for k, v in layers[-1].items()}
+    return layers
+
+
+def extend(model: TrainedModel, base: Bundle) -> TrainedModel:
+    """The trained model with all members of `base`, those that took no part too, as they are there."""
+    networks: dict[str, list[dict[str, np.ndarray]]] = {
+        name: [{"kernel": kernel, "bias": bias} for kernel, bias in layers] for name, layers in base.networks.items()
+    }
+    frozen = {"members": list(base.specs), "space_id": base.space_id, "provenance": base.provenance}
+    return dataclasses.replace(
+        model,
+        specs=base.specs | model.specs,
+        networks=networks | model.networks,
+        statistics=model.statistics | base.statistics,
+        samples=base.sample.inputs | model.samples,  # the run's own rows are aligned with the new descriptor's
+        provenance=model.provenance | {"frozen": frozen},
+        base=base,
+    )
