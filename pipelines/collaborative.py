@@ -29,6 +29,7 @@ import tyro
 from pipelines.map_scene import DESCRIPTORS, MapScene, open_scene, split, write_lines, write_split
 from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.bindings.api import read_model
+from xdesc_jax.colmap.bindings.settings import MappingSettings
 from xdesc_jax.evaluate import map_drawing
 from xdesc_jax.evaluate.covisibility import covisibility
 from xdesc_jax.evaluate.map_report import Spread, Table, both, two_sides, write_map_report
@@ -38,7 +39,6 @@ from xdesc_jax.evaluate.sfm import measure
 from xdesc_jax.files.whole import config_hash, content_hash, read_json, write_json
 from xdesc_jax.mapping.from_photos import NotReconstructed
 from xdesc_jax.mapping.reconstruct import reconstruct
-from xdesc_jax.mapping.settings import MappingSettings
 from xdesc_jax.matching.match import match
 
 Method = Literal["standard", "own quarter", "embed", "progressive"]

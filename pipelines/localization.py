@@ -29,13 +29,13 @@ import tyro
 from pipelines.map_scene import DESCRIPTORS, MapScene, open_scene, split, write_lines, write_split
 from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.bindings.api import read_model
+from xdesc_jax.colmap.bindings.settings import MappingSettings
 from xdesc_jax.evaluate import map_drawing
 from xdesc_jax.evaluate.map_report import Spread, Table, both, write_map_report
 from xdesc_jax.evaluate.poses import LOCALIZATION, UNITS, Scale, label, pose_errors
 from xdesc_jax.files.whole import config_hash, content_hash, read_json, write_json
 from xdesc_jax.localization.localizer import Localization, Localizer
 from xdesc_jax.mapping.reconstruct import reconstruct
-from xdesc_jax.mapping.settings import MappingSettings
 from xdesc_jax.matching.feature_set import FeatureSet
 from xdesc_jax.matching.match import match
 from xdesc_jax.matching.routes import Mode

@@ -6,6 +6,7 @@ from PIL import Image
 
 from tests.support.exact_scene import make_scene
 from xdesc_jax.colmap.bindings.api import pycolmap
+from xdesc_jax.colmap.camera_models import CAMERA_MODELS, PARAMETERS, focals, parse_camera
 from xdesc_jax.colmap.cameras import (
     Intrinsics,
     choose_intrinsics,
@@ -16,7 +17,6 @@ from xdesc_jax.colmap.cameras import (
 )
 from xdesc_jax.colmap.database import DatabaseReader
 from xdesc_jax.colmap.model import Camera
-from xdesc_jax.localization.queries import CAMERA_MODELS, PARAMETERS, focals, parse_camera
 
 LISTED = Camera("PINHOLE", 640, 480, (500.0, 510.0, 320.0, 240.0))
 GIVEN = Camera("SIMPLE_RADIAL", 640, 480, (480.0, 320.0, 240.0, 0.01))

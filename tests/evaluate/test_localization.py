@@ -8,8 +8,8 @@ from tests.evaluate.test_alignment import MOVED
 from tests.evaluate.test_poses import FOUND, REFERENCE
 from tests.support.pose_models import write_model
 from xdesc_jax.cli import main
+from xdesc_jax.colmap.lists import write_poses
 from xdesc_jax.evaluate.localization import read_localized
-from xdesc_jax.localization.queries import write_poses
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import pytest
 
 from tests.support.place import WIDTH, rewrite
 from xdesc_jax.cli import main
+from xdesc_jax.colmap.lists import read_poses
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.store import FeatureStore, StoreWriter
-from xdesc_jax.localization.queries import read_poses
 
 
 @pytest.fixture

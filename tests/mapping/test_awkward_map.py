@@ -13,7 +13,7 @@ import pytest
 from tests.support.awkward_map import BLANK, QUERY, SEEN, make_awkward_map
 from xdesc_jax import cli
 from xdesc_jax.colmap.bindings.api import read_model
-from xdesc_jax.localization.queries import read_poses
+from xdesc_jax.colmap.lists import read_poses
 from xdesc_jax.matching.matches import MatchFile
 
 MAPPED = sorted(set(SEEN) - {QUERY})

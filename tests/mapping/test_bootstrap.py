@@ -11,9 +11,9 @@ import pytest
 from tests.support.place import WIDTH, rewrite
 from xdesc_jax.cli import main
 from xdesc_jax.colmap.bindings.api import pycolmap, read_model
+from xdesc_jax.colmap.lists import read_queries
 from xdesc_jax.descriptors import DescriptorSpec, unit_rows
 from xdesc_jax.features.store import FeatureStore, StoreWriter
-from xdesc_jax.localization.queries import read_queries
 from xdesc_jax.mapping.bootstrap import UpdatedMap
 from xdesc_jax.matching.feature_set import FeatureSet
 

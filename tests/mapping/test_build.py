@@ -9,14 +9,14 @@ import pytest
 
 from tests.support.exact_scene import CAMERA, NAMES, make_scene
 from xdesc_jax.colmap.bindings.api import pycolmap, read_model
+from xdesc_jax.colmap.bindings.settings import MappingSettings
+from xdesc_jax.colmap.camera_models import parse_camera
 from xdesc_jax.colmap.cameras import choose_intrinsics, database_cameras
 from xdesc_jax.colmap.database import MAX_IMAGES
 from xdesc_jax.descriptors import DescriptorSpec, get_spec
 from xdesc_jax.features.store import FeatureStore, ImageFeatures, StoreWriter
-from xdesc_jax.localization.queries import parse_camera
 from xdesc_jax.mapping.build import build_database, copy_database, made_with
 from xdesc_jax.mapping.mapper import map_incrementally, verify
-from xdesc_jax.mapping.settings import MappingSettings
 from xdesc_jax.matching.feature_set import FeatureSet
 from xdesc_jax.matching.matches import MatchWriter
 

@@ -9,12 +9,12 @@ import pytest
 from tests.support.exact_scene import CAMERA, NAMES, aligned_error, make_scene
 from xdesc_jax.colmap.bindings.api import pycolmap, read_model
 from xdesc_jax.colmap.bindings.mapper import model_figures
+from xdesc_jax.colmap.bindings.settings import MappingSettings
+from xdesc_jax.colmap.camera_models import parse_camera
 from xdesc_jax.colmap.cameras import choose_intrinsics
-from xdesc_jax.localization.queries import parse_camera
 from xdesc_jax.mapping import mapper
 from xdesc_jax.mapping.build import build_database
 from xdesc_jax.mapping.mapper import NotReconstructed, map_incrementally, triangulate, verify
-from xdesc_jax.mapping.settings import MappingSettings
 from xdesc_jax.matching.feature_set import FeatureSet
 
 SETTINGS = MappingSettings(threads=1)

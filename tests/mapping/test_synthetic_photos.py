@@ -5,8 +5,8 @@ import pytest
 
 from xdesc_jax.cli import main
 from xdesc_jax.colmap.bindings.api import pycolmap, read_model
+from xdesc_jax.colmap.lists import read_poses
 from xdesc_jax.evaluate.alignment import align
-from xdesc_jax.localization.queries import read_poses
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,10 @@ from typing import Literal
 
 from xdesc_jax import console
 from xdesc_jax.colmap.bindings.database import exif_camera
+from xdesc_jax.colmap.camera_models import FOCAL_GUESS, focals
 from xdesc_jax.colmap.database import DatabaseReader
+from xdesc_jax.colmap.lists import EXPECTED, read_queries
 from xdesc_jax.colmap.model import Camera
-from xdesc_jax.localization.queries import EXPECTED, FOCAL_GUESS, focals, read_queries
 
 Source = Literal["command line", "file", "database", "exif", "guess"]
 Sharing = Literal["photo", "folder", "size"]

@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 
 from xdesc_jax.colmap import database_file, own_tables
+from xdesc_jax.colmap.camera_models import CAMERA_MODELS
 from xdesc_jax.colmap.model import Camera
 from xdesc_jax.descriptors import DescriptorSpec, get_spec
-from xdesc_jax.localization.queries import CAMERA_MODELS
 
 SIFT_TYPE, OTHER_TYPE = 0, -1  # pycolmap.FeatureExtractorType.SIFT and UNDEFINED
 SIFT_WIDTH = 128  # bytes

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
-from xdesc_jax.localization.queries import CAMERA_MODELS, PARAMETERS
+from xdesc_jax.colmap.camera_models import CAMERA_MODELS, PARAMETERS
 
 _RIGID = 7 * 8  # bytes of a rotation and a translation
 _POINT_2D, _TRACK_ELEMENT, _DATA_ID = 24, 8, 16

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from xdesc_jax.colmap.lists import read_poses
 from xdesc_jax.colmap.model import Pose
 from xdesc_jax.evaluate.poses import LOCALIZATION, UNITS, PoseErrors, label
 from xdesc_jax.files.whole import read_json
-from xdesc_jax.localization.queries import read_poses
 
 RESULTS = "results.json"
 

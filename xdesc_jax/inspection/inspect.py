@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from xdesc_jax import console, pretrained
-from xdesc_jax.colmap import contents
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.store import FeatureStore
 from xdesc_jax.files.whole import write_json
+from xdesc_jax.inspection import contents
 from xdesc_jax.matching.matches import MatchFile
 from xdesc_jax.translation import bundle
-from xdesc_jax.translation.ratios import RATIOS, TRANSLATED_FROM
+from xdesc_jax.translation.ratios import RATIOS, TRANSLATED_FROM, parse
 from xdesc_jax.translation.translator import Translator
 
 _STARTS = {
@@ -141,7 +141,7 @@ def _features(store: FeatureStore, said: bool) -> dict[str, Any]:
         "keypoint_columns": dict(forms),
         "rows_not_valid": invalid,
         "images_without_keypoints": sum(n == 0 for n in counts.values()),
-        "ratios": contents.parse_ratios(store.attributes.get(RATIOS), store.path),
+        "ratios": parse(store.attributes.get(RATIOS), store.path),
         "attributes": {k: _plain(v) for k, v in store.attributes.items() if k not in ("spec_json", RATIOS)},
         "image_list": listed,
     }

@@ -15,12 +15,13 @@ import numpy as np
 
 from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.bindings.api import read_model
+from xdesc_jax.colmap.camera_models import guessed_camera
+from xdesc_jax.colmap.lists import read_queries, write_poses
 from xdesc_jax.colmap.model import Camera, Model
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, read_json, write_json
 from xdesc_jax.localization.localizer import Localization, Localizer, PoseSettings
 from xdesc_jax.localization.map import SHOWN, LocalizationMap
-from xdesc_jax.localization.queries import guessed_camera, read_queries, write_poses
 from xdesc_jax.localization.query_features import QueryFeatures
 from xdesc_jax.matching.feature_set import FeatureSet, Held
 from xdesc_jax.matching.match import EXHAUSTIVE

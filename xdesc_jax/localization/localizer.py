@@ -20,11 +20,11 @@ import numpy as np
 from xdesc_jax import pretrained
 from xdesc_jax.colmap.bindings.api import read_model
 from xdesc_jax.colmap.bindings.pose import estimate_pose
+from xdesc_jax.colmap.camera_models import check_camera
 from xdesc_jax.colmap.model import Camera, Pose
 from xdesc_jax.descriptors import DescriptorSpec, get_spec
 from xdesc_jax.features.keypoints import COLMAP_CENTER
 from xdesc_jax.localization.map import SHOWN, LocalizationMap
-from xdesc_jax.localization.queries import check_camera
 from xdesc_jax.localization.query_features import QueryFeatures
 from xdesc_jax.matching.feature_set import FeatureSet, Held
 from xdesc_jax.matching.nearest import match

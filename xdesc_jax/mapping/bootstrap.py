@@ -15,13 +15,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from xdesc_jax.colmap.bindings.registration import NewPhoto, residuals_px
+from xdesc_jax.colmap.camera_models import focals
 from xdesc_jax.colmap.model import Camera, Model, Pose
 from xdesc_jax.descriptors import from_stored
 from xdesc_jax.features.keypoints import COLMAP_CENTER
 from xdesc_jax.features.store import ImageFeatures
 from xdesc_jax.localization.localizer import Localization, Localizer, PoseSettings
 from xdesc_jax.localization.map import LocalizationMap, MapPhoto
-from xdesc_jax.localization.queries import focals
 from xdesc_jax.matching.feature_set import Held
 from xdesc_jax.matching.retrieval import VladIndex, vlad
 from xdesc_jax.translation.translator import EMBEDDING

@@ -15,12 +15,12 @@ from pathlib import Path
 from xdesc_jax import console
 from xdesc_jax.colmap.bindings import mapper as colmap
 from xdesc_jax.colmap.bindings.database import cameras_by_id, image_names
+from xdesc_jax.colmap.bindings.settings import MappingSettings
 from xdesc_jax.colmap.database import DatabaseReader
 from xdesc_jax.colmap.model import Pose
 from xdesc_jax.files.whole import atomic
 from xdesc_jax.mapping.build import MEASURED
 from xdesc_jax.mapping.from_photos import NotReconstructed
-from xdesc_jax.mapping.settings import MappingSettings
 
 _SHOWN = 5
 

@@ -19,6 +19,8 @@ import tyro
 from xdesc_jax import console
 from xdesc_jax.colmap.bindings.api import read_model
 from xdesc_jax.colmap.bindings.mapper import model_figures, model_names
+from xdesc_jax.colmap.bindings.settings import MappingSettings
+from xdesc_jax.colmap.camera_models import parse_camera
 from xdesc_jax.colmap.cameras import (
     Sharing,
     choose_intrinsics,
@@ -27,11 +29,9 @@ from xdesc_jax.colmap.cameras import (
 )
 from xdesc_jax.colmap.database import is_database
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, write_json
-from xdesc_jax.localization.queries import parse_camera
 from xdesc_jax.mapping.build import build_database, canonical_pairs, copy_database, made_with
 from xdesc_jax.mapping.from_photos import DATABASE, MODELS
 from xdesc_jax.mapping.mapper import PairCounts, check_poses, map_incrementally, model_folders, triangulate, verify
-from xdesc_jax.mapping.settings import MappingSettings
 from xdesc_jax.matching.feature_set import FeatureSet
 from xdesc_jax.matching.matches import MatchFile
 

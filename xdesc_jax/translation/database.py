@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from xdesc_jax import console
-from xdesc_jax.colmap.contents import parse_ratios
 from xdesc_jax.colmap.database import DatabaseReader
 from xdesc_jax.colmap.database_writer import DatabaseWriter
 from xdesc_jax.descriptors import DescriptorSpec
+from xdesc_jax.translation import ratios as ratio_keys
 from xdesc_jax.translation.ratios import RATIOS, trace
 from xdesc_jax.translation.translator import Stream, Translator
 
@@ -158,7 +158,7 @@ def translate_images(
         done = {name for name in plan.images if writer.held(name) == plan.target.name}
         if writer.resumed:
             console.out.print(f"going on: {len(done)} of {len(plan.images)} images are translated", markup=False)
-        ratios = parse_ratios(reader.attributes.get(RATIOS), reader.path) if plan.kept else {}
+        ratios = ratio_keys.parse(reader.attributes.get(RATIOS), reader.path) if plan.kept else {}
         last = time.monotonic()
         for name, spec in console.track(list(plan.images.items()), "translate", "image"):
             if spec.name not in streams:

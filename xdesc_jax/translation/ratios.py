@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -47,6 +48,20 @@ def check(ratios: Mapping[str, Any]) -> None:
     for name, value in ratios.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
             raise ValueError(f"ratio of {name!r} is {value!r}, expected a number over 0 and at most 1")
+
+
+def parse(text: Any, path: Path) -> dict[str, float]:
+    """Calibrated ratios from an attribute of a file; none where it has none.
+
+    Raises:
+        ValueError: they are damaged.
+    """
+    try:
+        found = json.loads(text) if text is not None else {}
+        check(found)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path}: attribute {RATIOS!r} is {text!r}, expected ratios ({error})") from error
+    return found
 
 
 def origin(store: FeatureStore, target: DescriptorSpec, ratios: Mapping[str, float]) -> dict[str, str]:

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from xdesc_jax.colmap.bindings.api import open_database, open_model, pycolmap, write_model
+from xdesc_jax.colmap.bindings.settings import MappingSettings
 from xdesc_jax.colmap.model import Pose
-from xdesc_jax.mapping.settings import MappingSettings
 
 _PAIRS_AT_ONCE = 64  # verified pairs between two commits
 _PHOTOS_KEPT = 256  # keypoints in memory

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from xdesc_jax.colmap.bindings.api import open_database, pycolmap
 from xdesc_jax.colmap.bindings.mapper import map_database
-from xdesc_jax.mapping.settings import MappingSettings
+from xdesc_jax.colmap.bindings.settings import MappingSettings
 
 
 def add_photos(database: Path, photos: Path, names: Sequence[str]) -> None:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from xdesc_jax import console
+from xdesc_jax.colmap.lists import read_queries
 from xdesc_jax.evaluate.alignment import NotAlignable, align
 from xdesc_jax.evaluate.localization import read_localized, table_rows, to_dict
 from xdesc_jax.evaluate.poses import MAPPING, PoseErrors, Scale, pose_errors, spacing
 from xdesc_jax.files.whole import write_json
-from xdesc_jax.localization.queries import read_queries
 
 RESULTS, REPORT = "results.json", "report.html"
 

@@ -16,7 +16,7 @@ import numpy as np
 from xdesc_jax.data.schema import MASK, PAIR, PATCH, POINT
 from xdesc_jax.features.l2net import L2Net
 from xdesc_jax.train.descriptors.step import LOSSES, describe, views_of
-from xdesc_jax.train.translators.validation import rank1
+from xdesc_jax.train.rank1 import rank1
 
 BLOCK = 512  # patches described at a time
 STRANGERS = 16  # wrong partners of each row, for the false positive rate

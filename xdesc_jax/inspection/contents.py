@@ -7,7 +7,6 @@ the counts at the head of each file are read.
 from __future__ import annotations
 
 import collections
-import json
 import re
 import statistics
 import struct
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from xdesc_jax.colmap.database import DatabaseReader
-from xdesc_jax.translation.ratios import RATIOS, check
+from xdesc_jax.translation.ratios import RATIOS, parse
 
 _NOT_SAID = "not said"
 _PARTS = ("cameras", "images", "points3D", "rigs", "frames")
@@ -53,7 +52,7 @@ def database(path: Path) -> dict[str, Any]:
             "inlier_matches": _sum(reader, "two_view_geometries"),
             "damaged_images": len(damaged),
             "damaged": damaged[:_SHOWN],
-            "ratios": parse_ratios(reader.attributes.get(RATIOS), path),
+            "ratios": parse(reader.attributes.get(RATIOS), path),
             "attributes": {k: v for k, v in reader.attributes.items() if k not in (RATIOS, "version")},
             "image_list": listed,
         }
@@ -139,17 +138,3 @@ def spread(counts: Sequence[int]) -> dict[str, int]:
     if not counts:
         return {"total": 0, "min": 0, "median": 0, "max": 0}
     return {"total": sum(counts), "min": min(counts), "median": int(statistics.median(counts)), "max": max(counts)}
-
-
-def parse_ratios(text: Any, path: Path) -> dict[str, float]:
-    """Calibrated ratios from an attribute of a file; none where it has none.
-
-    Raises:
-        ValueError: they are damaged.
-    """
-    try:
-        found = json.loads(text) if text is not None else {}
-        check(found)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{path}: attribute {RATIOS!r} is {text!r}, expected ratios ({error})") from error
-    return found

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from xdesc_jax.colmap.camera_models import guessed_camera
+from xdesc_jax.colmap.lists import read_poses, read_queries, write_poses
 from xdesc_jax.colmap.model import Camera, Pose
-from xdesc_jax.localization.queries import guessed_camera, read_poses, read_queries, write_poses
 
 
 def write(tmp_path, text):

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from xdesc_jax.train.translators.validation import rank1
+from xdesc_jax.train.rank1 import rank1
 
 
 def test_rank1_counts_partners_that_are_nearest():

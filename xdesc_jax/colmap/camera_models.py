@@ -1,0 +1,78 @@
+"""COLMAP's camera models: their parameters, cameras from words, and what none of them can be.
+
+In: `MODEL width height params...`, or the size of a photo to guess a camera for. Out: a checked `Camera`.
+"""
+
+from __future__ import annotations
+
+import math
+
+from xdesc_jax.colmap.model import Camera
+
+# COLMAP's camera models in the order of their numbers, and how many parameters each has.
+PARAMETERS = {
+    "SIMPLE_PINHOLE": 3, "PINHOLE": 4, "SIMPLE_RADIAL": 4, "RADIAL": 5, "OPENCV": 8, "OPENCV_FISHEYE": 8,
+    "FULL_OPENCV": 12, "FOV": 5, "SIMPLE_RADIAL_FISHEYE": 4, "RADIAL_FISHEYE": 5, "THIN_PRISM_FISHEYE": 12,
+    "RAD_TAN_THIN_PRISM_FISHEYE": 16, "SIMPLE_DIVISION": 4, "DIVISION": 5, "SIMPLE_FISHEYE": 3, "FISHEYE": 4,
+    "EUCM": 6, "EQUIRECTANGULAR": 2,
+}  # fmt: skip
+CAMERA_MODELS = tuple(PARAMETERS)  # by number, as databases and binary models hold it
+# Those whose first two parameters are focal lengths; of the others the first is, but for EQUIRECTANGULAR.
+TWO_FOCALS = {
+    "PINHOLE", "OPENCV", "OPENCV_FISHEYE", "FULL_OPENCV", "FOV", "THIN_PRISM_FISHEYE", "RAD_TAN_THIN_PRISM_FISHEYE",
+    "DIVISION", "FISHEYE", "EUCM",
+}  # fmt: skip
+FOCAL_GUESS = 1.2  # times the longer side, as COLMAP guesses
+
+
+def check_camera(camera: Camera, where: str) -> None:
+    """Raises ValueError where a camera is none of COLMAP's: its model, size or parameters."""
+    if camera.model not in PARAMETERS:
+        raise ValueError(f"{where}: camera model is {camera.model!r}, expected one of {', '.join(PARAMETERS)}")
+    expected = PARAMETERS[camera.model]
+    if len(camera.params) != expected:
+        raise ValueError(f"{where}: {len(camera.params)} parameters, but {camera.model} has {expected}")
+    if camera.width <= 0 or camera.height <= 0:
+        raise ValueError(f"{where}: photo size is {camera.width} x {camera.height} px, expected above 0")
+    if not all(map(math.isfinite, camera.params)):
+        raise ValueError(f"{where}: parameters are {list(camera.params)}, expected finite ones")
+    if bad := [focal for focal in camera.params[: focals(camera.model)] if focal <= 0]:
+        raise ValueError(f"{where}: focal length is {bad[0]:g} px, expected above 0")
+
+
+def focals(model: str) -> int:
+    """How many of a camera model's first parameters are focal lengths."""
+    return 0 if model == "EQUIRECTANGULAR" else 1 + (model in TWO_FOCALS)
+
+
+def parse_camera(text: str, where: str) -> Camera:
+    """A camera of the words 'MODEL width height params...'.
+
+    Raises:
+        ValueError: an unknown model, a wrong number of parameters, or values that cannot be; says `where`.
+    """
+    model, *words = text.split()
+    if model not in PARAMETERS:
+        raise ValueError(f"{where}: camera model is {model!r}, expected one of {', '.join(PARAMETERS)}")
+    values = [number(word) for word in words]
+    if len(values) < 2 or not all(math.isfinite(v) for v in values):
+        raise ValueError(f"{where}: expected 'MODEL width height params...' with finite numbers: {text!r}")
+    if not all(v.is_integer() for v in values[:2]):
+        raise ValueError(f"{where}: photo size is {values[0]:g} x {values[1]:g} px, expected whole numbers")
+    camera = Camera(model, int(values[0]), int(values[1]), tuple(values[2:]))
+    check_camera(camera, where)
+    return camera
+
+
+def guessed_camera(size: tuple[int, int]) -> Camera:
+    """The camera of a photo of (width, height) px of which nothing else is known; `known` is False."""
+    width, height = size
+    return Camera("SIMPLE_PINHOLE", width, height, (FOCAL_GUESS * max(size), width / 2, height / 2), known=False)
+
+
+def number(word: str) -> float:
+    """The word's value; NaN where it is no number."""
+    try:
+        return float(word)
+    except ValueError:
+        return math.nan
