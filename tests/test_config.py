@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from tests.support.root import ROOT
+from xdesc_jax import cli
 from xdesc_jax.config import LossConfig, ModelConfig, TrainConfig, differences, from_dict, load_config
 from xdesc_jax.sweep.config import SweepConfig, expand
 from xdesc_jax.train.descriptors.config import DescriptorConfig
@@ -21,6 +22,24 @@ def test_shipped_configurations_load_and_say_how_to_run(path):
     kind = next(kind for words, kind in stages.items() if words in text)
     assert isinstance(load_config(path, kind), kind)
     assert f"--config configs/{path.name}" in text
+
+
+def test_a_shipped_configuration_is_found_by_its_name_and_a_file_of_that_name_goes_first(tmp_path, monkeypatch):
+    assert load_config("best") == load_config(ROOT / "configs" / "best.py")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "best").write_text("not the shipped one")
+    with pytest.raises(ValueError, match="best: not a Python file"):
+        load_config("best")
+    with pytest.raises(FileNotFoundError, match="worst: no such configuration file; those that ship are .*best"):
+        load_config("worst")
+
+
+def test_all_shipped_configurations_are_listed_with_their_stage(capsys):
+    assert cli.main(["configs"]) == 0
+    shown = capsys.readouterr().out
+    assert [line.split()[0] for line in shown.splitlines()[::2]] == [path.stem for path in CONFIGS]
+    assert "best (xdesc train)" in shown and "sosnet (xdesc train-descriptor)" in shown
+    assert "sweep_loss (xdesc sweep)\n    The loss ablation" in shown
 
 
 def test_the_best_recipe_is_a_member_of_the_sweep_that_found_it():

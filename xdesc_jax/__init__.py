@@ -1,10 +1,11 @@
 """Translate local feature descriptors between types, for visual localisation and mapping.
 
-Importing the package needs numpy alone; jax, flax, tensorflow, OpenCV and pycolmap are imported by the
-modules that use them.
+The public names stand in `__init__.pyi`, each once, and are imported when they are first used: importing the package
+loads nothing but the standard library, and what a name needs (numpy, pycolmap, jax) only with that name.
 """
 
-from xdesc_jax.descriptors import DescriptorSpec, get_spec, register
+import lazy_loader
 
 __version__ = "0.1.0"
-__all__ = ["DescriptorSpec", "__version__", "get_spec", "register"]
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

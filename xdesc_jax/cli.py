@@ -65,6 +65,7 @@ STAGES: dict[tuple[str, ...], tuple[str, str, str]] = {
         "features,torch",
         "published weights of hardnet, sosnet or tfeat",
     ),
+    ("configs",): ("xdesc_jax.config:configs", "", "configurations that ship with the package, for --config"),
     ("models",): ("xdesc_jax.pretrained.listing:models", "", "what ships with the package, and how good it is"),
     ("calibrate",): (
         "xdesc_jax.evaluate.calibrate:calibrate",

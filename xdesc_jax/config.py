@@ -5,14 +5,17 @@ In: a `configs/*.py` file with `get_config()`. Out: a `TrainConfig`, printed, ha
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib.util
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from xdesc_jax import console
 from xdesc_jax.files.whole import config_hash
 
 C = TypeVar("C")
+_STAGES = {"TrainConfig": "train", "DescriptorConfig": "train-descriptor", "SweepConfig": "sweep"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,13 +141,15 @@ class TrainConfig:
 def load_config(path: Path | str, kind: type[C] = TrainConfig) -> C:  # type: ignore[assignment]
     """Runs `get_config()` of a configuration file, which must return a `kind`.
 
+    Args:
+        path: a file, or the name of a configuration that ships with the package (see `xdesc configs`).
+        kind: the class of what it shall return.
+
     Raises:
-        FileNotFoundError: no such file.
+        FileNotFoundError: no such file, and none of that name ships.
         ValueError: it defines no `get_config`, or that returns something else.
     """
-    path = Path(path)
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: no such configuration file")
+    path = find_config(path)
     module_spec = importlib.util.spec_from_file_location(f"xdesc_config_{path.stem}", path)
     if module_spec is None or module_spec.loader is None:
         raise ValueError(f"{path}: not a Python file")
@@ -156,6 +161,37 @@ def load_config(path: Path | str, kind: type[C] = TrainConfig) -> C:  # type: ig
     if not isinstance(config, kind):
         raise ValueError(f"{path}: get_config() returned {type(config).__name__}, expected {kind.__name__}")
     return config
+
+
+def shipped_configs() -> dict[str, Path]:
+    """The ready configurations by name: inside the package where it was installed, beside it in a checkout."""
+    installed = Path(__file__).with_name("configs")
+    folder = installed if installed.is_dir() else Path(__file__).parents[1] / "configs"
+    return {path.stem: path for path in sorted(folder.glob("*.py"))}
+
+
+def find_config(path: Path | str) -> Path:
+    """The file of a configuration: as it was given, or a shipped one by its name.
+
+    Raises:
+        FileNotFoundError: neither; names those that ship.
+    """
+    path = Path(path)
+    if path.is_file():
+        return path
+    shipped = shipped_configs()
+    if str(path) in shipped:
+        return shipped[str(path)]
+    raise FileNotFoundError(f"{path}: no such configuration file; those that ship are {', '.join(shipped)}")
+
+
+def configs() -> None:
+    """Lists the configurations that ship, for `--config NAME`: the stage they are for, and what they are."""
+    for name, path in shipped_configs().items():
+        source = path.read_text(encoding="utf-8")
+        stage = next(stage for kind, stage in _STAGES.items() if f"-> {kind}:" in source)
+        summary = (ast.get_docstring(ast.parse(source)) or "").splitlines()[0]
+        console.out.print(f"{name} (xdesc {stage})\n    {summary}", markup=False)
 
 
 def from_dict(fields: dict[str, Any]) -> TrainConfig:
