@@ -13,11 +13,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import jax
 import tyro
 
 from xdesc_jax import console
-from xdesc_jax.config import load_config
+from xdesc_jax.config import differences, load_config
 from xdesc_jax.files.whole import read_json, write_json
 from xdesc_jax.train import hosts
 from xdesc_jax.train.checkpoint import Checkpoints, Position
@@ -26,17 +25,6 @@ from xdesc_jax.train.state import TrainState
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 SETTINGS = "config.json"
 Config = TypeVar("Config")
-
-
-def check_batch(batch_size: int, devices: Sequence[Any], steps_per_dispatch: int = 1) -> None:
-    """Raises ValueError where the devices of all hosts cannot share a batch, or there is no step in a dispatch."""
-    if steps_per_dispatch < 1:
-        raise ValueError(f"steps_per_dispatch is {steps_per_dispatch}, expected at least 1")
-    count, of_hosts = len(devices), f" of {jax.process_count()} hosts" if hosts.several() else ""
-    if batch_size % count:
-        raise ValueError(f"batch_size {batch_size} does not divide over {count} devices{of_hosts}")
-    if count != jax.local_device_count() * jax.process_count():
-        raise ValueError(f"{hosts.who()} has {jax.local_device_count()} of {count} devices, expected as many on each")
 
 
 def clear(run: Path, overwrite: bool, *, file: str = SETTINGS, kind: str = "run") -> None:
@@ -55,14 +43,14 @@ def clear(run: Path, overwrite: bool, *, file: str = SETTINGS, kind: str = "run"
 
 
 def keep_settings(
-    run: Path, settings: dict[str, Any], changes: Callable[[dict[str, Any]], list[str]], *, file: str = SETTINGS
+    run: Path, settings: dict[str, Any], decisive: Callable[[dict[str, Any]], Sequence[Any]], *, file: str = SETTINGS
 ) -> str:
     """Writes the settings with the versions of the libraries, or compares them with what is there.
 
     Args:
         run: the run directory.
         settings: what is kept; `hash` identifies the run.
-        changes: settings found -> what differs from these.
+        decisive: settings -> those parts, each by name, whose differences are told where the hash is another.
         file: where they are, in the folder.
 
     Returns:
@@ -76,7 +64,8 @@ def keep_settings(
         versions = {name: importlib.metadata.version(name) for name in PACKAGES}
         write_json(path, {**settings, "versions": versions})
     elif (found := read_json(path))["hash"] != settings["hash"]:
-        what = "; ".join(changes(found))
+        parts = zip(decisive(found), decisive(settings), strict=True)
+        what = "; ".join(line for old, new in parts for line in differences(old, new))
         raise ValueError(f"{run}: was started with other settings ({what}); pass --overwrite or another folder")
     return settings["hash"]
 
