@@ -75,7 +75,8 @@ import os, signal, sys
 sys.path[:0] = [{str(ROOT)!r}]
 from pathlib import Path
 from xdesc_jax.config import from_dict
-from xdesc_jax.train import checkpoint, run
+from xdesc_jax.train import checkpoint
+from xdesc_jax.train.translators import run
 save, seen = checkpoint.Checkpoints.save, []
 def save_and_die(*arguments):
     save(*arguments)
