@@ -18,12 +18,12 @@ from xdesc_jax.data.schema import RecordInfo
 from xdesc_jax.sweep import plan
 from xdesc_jax.sweep.config import Member, SweepConfig, expand, sweep_hash
 from xdesc_jax.sweep.group import train_group
-from xdesc_jax.sweep.member_run import divergence, epochs_done, history, record
+from xdesc_jax.sweep.member_run import divergence, epochs_done, record
 from xdesc_jax.sweep.member_run import folder_of as run_of
 from xdesc_jax.sweep.results import append_result, read_results, write_merged
 from xdesc_jax.train.checkpoint import METRIC
 from xdesc_jax.train.devices import Devices
-from xdesc_jax.train.run_directory import clear, keep_settings
+from xdesc_jax.train.run_directory import clear, history, keep_settings
 from xdesc_jax.train.translators import inputs
 
 SETTINGS = "sweep.json"

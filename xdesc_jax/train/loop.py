@@ -18,12 +18,12 @@ import numpy as np
 
 from xdesc_jax.console import out, progress_bar
 from xdesc_jax.data.prefetch import device_prefetch
-from xdesc_jax.files.whole import read_json, write_json
 from xdesc_jax.train import hosts
 from xdesc_jax.train.checkpoint import METRIC, Checkpoints, Position, check_finite
 from xdesc_jax.train.devices import Batches, Devices
 from xdesc_jax.train.log import Logs
 from xdesc_jax.train.preemption import Preempted, Stop
+from xdesc_jax.train.run_directory import append_validation
 from xdesc_jax.train.state import TrainState
 
 B = TypeVar("B")
@@ -205,10 +205,3 @@ def fit(
                 raise preempted()
     checkpoints.verify()
     return state
-
-
-def append_validation(run: Path, entry: dict[str, Any]) -> None:
-    """Adds the figures of an epoch to `RUN/validation.json`, in place of any of the same step or later."""
-    path = run / "validation.json"
-    earlier = read_json(path) if path.exists() else []
-    write_json(path, [e for e in earlier if e["step"] < entry["step"]] + [entry])

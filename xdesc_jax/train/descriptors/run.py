@@ -27,7 +27,7 @@ from xdesc_jax.train.descriptors.step import DescriptorHyper, augment, create_st
 from xdesc_jax.train.descriptors.validation import validator
 from xdesc_jax.train.devices import Devices
 from xdesc_jax.train.loop import fit
-from xdesc_jax.train.run_directory import clear, defaults_of, keep_settings, resumed
+from xdesc_jax.train.run_directory import clear, defaults_of, history, keep_settings, resumed
 from xdesc_jax.train.state import SCHEDULES, TrainState, learning_rate_factor
 
 
@@ -164,7 +164,7 @@ def started_from(init: Path) -> dict[str, Any]:
 
 
 def _summary(run: Path) -> None:
-    start, figures = read_json(run / "start.json"), read_json(run / "validation.json")[-1]
+    start, figures = read_json(run / "start.json"), history(run)[-1]
     console.table(
         f"validation after epoch {figures['epoch']} (at the start)",
         ("records", "rank-1", "FPR at 95 % recall", "loss"),

@@ -18,13 +18,12 @@ import tyro
 from xdesc_jax import console, pretrained
 from xdesc_jax.config import TrainConfig
 from xdesc_jax.data.schema import RecordInfo
-from xdesc_jax.files.whole import read_json
 from xdesc_jax.networks.mlp import Networks, build_networks
 from xdesc_jax.train import hosts
 from xdesc_jax.train.checkpoint import Checkpoints, Position
 from xdesc_jax.train.devices import Backend, Devices
 from xdesc_jax.train.loop import fit
-from xdesc_jax.train.run_directory import clear, defaults_of, resumed
+from xdesc_jax.train.run_directory import clear, defaults_of, history, resumed
 from xdesc_jax.train.state import TrainState
 from xdesc_jax.train.translators import inputs, preparation
 from xdesc_jax.train.translators.frozen import freeze_members, keep_frozen, with_added
@@ -144,7 +143,7 @@ def _begin(
 
 
 def _summary(run: Path) -> None:
-    figures = read_json(run / "validation.json")[-1]
+    figures = history(run)[-1]
     pairs = list(figures["translation_error"])
     console.table(
         f"validation after epoch {figures['epoch']}",
