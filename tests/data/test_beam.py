@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import functools
 import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +20,7 @@ pytest.importorskip("jax", reason="needs the features extra")
 pytest.importorskip("tensorflow_datasets", reason="needs the train extra")
 
 from tests.support.blob_photos import write_blobs
+from tests.support.killed import kill_within
 from xdesc_jax.cli import main
 from xdesc_jax.data import beam as stage
 from xdesc_jax.data import beam_steps, builder
@@ -198,10 +196,7 @@ photos.save_part = save_and_die
 records(Path(sys.argv[2]), photos=Path(sys.argv[1]), beam=True, validation_share=0.3, keypoints="opencv",
         max_keypoints=40, rows_per_shard=5)
 """
-    command = [sys.executable, "-c", code, str(photos), str(tmp_path / "out")]
-    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    kill_within(code, photos, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     assert len(list((tmp_path / ".out.work" / "parts").glob("*.npz"))) == 2
     resume(tmp_path / "out", photos=photos, **SETTINGS)

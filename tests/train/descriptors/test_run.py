@@ -5,15 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
+from tests.support.killed import kill_within
 from tests.support.root import ROOT
 from xdesc_jax import cli
 from xdesc_jax.config import OptimizerConfig, from_dict, load_config
@@ -51,8 +49,7 @@ def test_a_killed_run_ends_as_an_uninterrupted_one(descriptor_run, pair_parts, d
     """SIGKILL while the checkpoint within the first epoch is being written."""
     run = tmp_path / "run"
     script = f"""
-import os, signal, sys
-sys.path[:0] = [{str(ROOT)!r}]
+import os, signal
 from pathlib import Path
 from xdesc_jax.data.mixture import Part
 from xdesc_jax.config import from_dict
@@ -68,8 +65,7 @@ parts = [Part(Path(path), weight) for path, weight in {[(str(p.path), p.weight) 
 config = from_dict({dataclasses.asdict(descriptor_config)!r}, DescriptorConfig)
 train_descriptor(config, parts, Path({str(run)!r}))
 """
-    killed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    kill_within(script)
     train_descriptor(descriptor_config, pair_parts, run)
     assert log_lines(run) == log_lines(descriptor_run)
     for a, b in zip(weights(run), weights(descriptor_run), strict=True):
