@@ -23,7 +23,8 @@ import numpy as np
 
 from xdesc_jax import console
 from xdesc_jax.data import open_source
-from xdesc_jax.data.records import RecordSettings, build
+from xdesc_jax.data.build import build
+from xdesc_jax.data.plan import RecordSettings
 from xdesc_jax.data.schema import KEYPOINT
 from xdesc_jax.data.source import Columns
 from xdesc_jax.descriptors import get_spec

@@ -21,7 +21,7 @@ import numpy as np
 from translation import WIDTHS, random_translator
 
 from xdesc_jax.descriptors import unit_rows
-from xdesc_jax.export import onnx_format, stablehlo_format
+from xdesc_jax.export.graphs import FORMATS
 from xdesc_jax.export.quantization import quantized
 from xdesc_jax.export.translation_graph import graph
 from xdesc_jax.translation.translator import Translator
@@ -59,8 +59,8 @@ def forms(translator: Translator, folder: Path) -> dict[str, tuple[float, Call]]
                 megabytes(file),
                 partial(read.translate, source="sift", target="hardnet"),
             )
-    for name, form in {"ONNX, onnxruntime": onnx_format, "StableHLO, jax": stablehlo_format}.items():
-        file = folder / form.__name__
+    for suffix, name in (("onnx", "ONNX, onnxruntime"), ("stablehlo", "StableHLO, jax")):
+        file, form = folder / f"translation.{suffix}", FORMATS[suffix]
         try:
             form.require(name)
         except ValueError as error:

@@ -17,7 +17,6 @@ JSON, and a page with co-visibility and the map from two sides. Finished models 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,17 +25,17 @@ from typing import Any, Literal
 import numpy as np
 import tyro
 
-from pipelines.map_scene import DESCRIPTORS, MapScene, open_scene, split, write_lines, write_split
+from pipelines.map_experiment import Experiment, bars, spread
+from pipelines.map_scene import DESCRIPTORS, open_scene, split, write_lines, write_pairs, write_split
 from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.bindings.api import read_model
 from xdesc_jax.colmap.bindings.settings import MappingSettings
 from xdesc_jax.evaluate import map_drawing
 from xdesc_jax.evaluate.covisibility import covisibility
-from xdesc_jax.evaluate.map_report import Spread, Table, both, two_sides, write_map_report
+from xdesc_jax.evaluate.map_report import Table, both, two_sides
 from xdesc_jax.evaluate.page import Picture
 from xdesc_jax.evaluate.poses import MAPPING, UNITS, Scale, label
 from xdesc_jax.evaluate.sfm import measure
-from xdesc_jax.files.whole import config_hash, content_hash, read_json, write_json
 from xdesc_jax.mapping.from_photos import NotReconstructed
 from xdesc_jax.mapping.reconstruct import reconstruct
 from xdesc_jax.matching.match import match
@@ -63,14 +62,10 @@ def table_rows(descriptors: Sequence[str]) -> list[Row]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Experiment:
-    """What all rows share."""
+class MappingExperiment(Experiment):
+    """The experiment, with the descriptors that photos are split among, and the threads of mapping."""
 
-    place: MapScene
-    out: Path
-    model: Path
     descriptors: tuple[str, ...]
-    ratio: float | Literal["auto"]
     threads: int
 
 
@@ -109,31 +104,16 @@ def collaborative(
     """
     start = time.monotonic()
     place = open_scene(scene, features or out / "features", descriptors, scale, max_keypoints, keypoints)
-    experiment = Experiment(place, out, pretrained.resolve(model), descriptors, ratio, threads)
-    settings = {
-        "scene": scene.name,
-        "features": {d: content_hash(path) for d, path in place.stores.items()},
-        "model": content_hash(experiment.model),
-        "photos": len(place.names),
-        "ratio": ratio,
-        "seeds": seeds,
-        "scale": scale,
-    }
-    expected = config_hash(settings)
-    results = []
-    for row in table_rows(descriptors):
-        path = out / "rows" / f"{row.method} {row.descriptor}.json"
-        found = read_json(path) if path.exists() else {}
-        if found.get("hash") != expected:
-            repeats = [_repeat(row, experiment, seed) for seed in range(seeds)]
-            found = {"hash": expected, **dataclasses.asdict(row), "repeats": repeats}
-            write_json(path, found)
-        results.append(found)
-        console.out.print(
-            f"{_name(found)}: {_spread(found, 'registered_share', factor=100)} % registered", markup=False
-        )
-    write_json(out / "results.json", {"settings": settings, "rows": results})
-    report = _report(experiment, results, settings)
+    experiment = MappingExperiment(
+        place, out, pretrained.resolve(model), ratio, seeds, {"photos": len(place.names)},
+        descriptors=descriptors, threads=threads,
+    )  # fmt: skip
+    results = experiment.run(
+        table_rows(descriptors),
+        lambda row: [_repeat(row, experiment, seed) for seed in range(seeds)],
+        lambda entry: f"{_name(entry)}: {spread(entry, 'registered_share', factor=100)} % registered",
+    )
+    report = _report(experiment, results)
     _print(scene.name, results, scale)
     console.out.print(f"report: {report} ({time.monotonic() - start:.0f} s)", markup=False)
     return results
@@ -142,12 +122,12 @@ def collaborative(
 # --- Models ------------------------------------------------------------------------------------------------
 
 
-def model_folder(row: Row, experiment: Experiment, seed: int) -> Path:
+def model_folder(row: Row, experiment: MappingExperiment, seed: int) -> Path:
     """Where a repeat's database and models lie."""
     return experiment.out / "models" / f"{row.method} {row.descriptor} {seed}".replace(" ", "-")
 
 
-def make_model(row: Row, experiment: Experiment, seed: int) -> Path:
+def make_model(row: Row, experiment: MappingExperiment, seed: int) -> Path:
     """Matches and maps the photos of a repeat; gives the folder of the largest model.
 
     Raises:
@@ -167,8 +147,7 @@ def make_model(row: Row, experiment: Experiment, seed: int) -> Path:
         )  # fmt: skip
     else:  # of the matches of all photos, those of its own
         files = [place.stores[row.descriptor]]
-        pairs = [f"{a}\t{b}" for a, b in itertools.combinations(place.names, 2)]
-        listed = write_lines(out / "matches" / "pairs.txt", pairs)
+        listed = write_pairs(out / "matches" / "pairs.txt", place.names)
         matches = match(
             tuple(files), out / "matches" / f"{row.descriptor}.h5", pairs=str(listed), ratio=experiment.ratio
         )
@@ -181,7 +160,7 @@ def make_model(row: Row, experiment: Experiment, seed: int) -> Path:
     return folder / "models" / "0"
 
 
-def _repeat(row: Row, experiment: Experiment, seed: int) -> dict[str, Any]:
+def _repeat(row: Row, experiment: MappingExperiment, seed: int) -> dict[str, Any]:
     """The figures of a repeat; of photos that give no model, the reason and zeros."""
     place = experiment.place
     try:
@@ -195,19 +174,6 @@ def _repeat(row: Row, experiment: Experiment, seed: int) -> dict[str, Any]:
 
 
 # --- Report ------------------------------------------------------------------------------------------------
-
-
-def _spread(
-    row: dict[str, Any], *keys: str, digits: int = 1, factor: float = 1, without: float | None = None
-) -> Spread:
-    """A figure over the repeats; `without` stands for it where a model is not aligned."""
-    values = []
-    for repeat in row["repeats"]:
-        value: Any = repeat
-        for key in keys:
-            value = value.get(key, without) if isinstance(value, dict) else value
-        values.append(float("nan") if value is None else factor * value)
-    return Spread(tuple(values), digits)
 
 
 def _name(entry: dict[str, Any]) -> str:
@@ -230,11 +196,11 @@ def _table(results: list[dict[str, Any]], scale: Scale) -> tuple[list[str], list
             entry["method"],
             entry["descriptor"],
             # What has no place in the reference's frame is near to nothing in it.
-            *(_spread(entry, *keys, factor=100, without=0.0) for _, keys in near),
-            _spread(entry, "registered_share", factor=100),
-            _spread(entry, "points", digits=0),
-            _spread(entry, "track_length", digits=2),
-            _spread(entry, "reprojection_error_px", digits=3),
+            *(spread(entry, *keys, factor=100, without=0.0) for _, keys in near),
+            spread(entry, "registered_share", factor=100),
+            spread(entry, "points", digits=0),
+            spread(entry, "track_length", digits=2),
+            spread(entry, "reprojection_error_px", digits=3),
             sum(not repeat["aligned"] for repeat in entry["repeats"]),
         ]
         for entry in results
@@ -248,12 +214,12 @@ def _print(title: str, results: list[dict[str, Any]], scale: Scale) -> None:
     rows = [
         (
             _name(entry),
-            " / ".join(f"{_spread(entry, *keys, factor=100, without=0.0).mean:.0f}" for _, keys in near),
-            f"{_spread(entry, 'registered_share', factor=100).mean:.0f}",
-            f"{_spread(entry, 'points').mean:,.0f}",
+            " / ".join(f"{spread(entry, *keys, factor=100, without=0.0).mean:.0f}" for _, keys in near),
+            f"{spread(entry, 'registered_share', factor=100).mean:.0f}",
+            f"{spread(entry, 'points').mean:,.0f}",
             *(
                 "-" if np.isnan(mean) else f"{mean:.2f}"
-                for mean in (_spread(entry, key).mean for key in ("track_length", "reprojection_error_px"))
+                for mean in (spread(entry, key).mean for key in ("track_length", "reprojection_error_px"))
             ),
         )
         for entry in results
@@ -262,8 +228,8 @@ def _print(title: str, results: list[dict[str, Any]], scale: Scale) -> None:
     console.table(f"Mapping, {title}", ("", heading, "% reg.", "points", "track", "px"), rows)
 
 
-def _report(experiment: Experiment, results: list[dict[str, Any]], settings: dict[str, Any]) -> Path:
-    place = experiment.place
+def _report(experiment: MappingExperiment, results: list[dict[str, Any]]) -> Path:
+    place, settings = experiment.place, experiment.settings
     columns, rows = _table(results, place.scale)
     text = (
         f"{settings['photos']} photos, {settings['seeds']} repeats (mean \u00b1 standard deviation): share of the "
@@ -271,11 +237,9 @@ def _report(experiment: Experiment, results: list[dict[str, Any]], settings: dic
         "registered at all; points of the largest model, their mean track length and reprojection error; repeats "
         "that cannot be aligned, in which no photo is near."
     )
-    points = [_spread(entry, "points") for entry in results]
-    bars = both(
-        map_drawing.spread_bars, [_name(e) for e in results], [s.mean for s in points], [s.deviation for s in points],
-        "3D points", title="3D points", caption="with their standard deviation over the repeats",
-    )  # fmt: skip
+    points = bars(
+        [_name(entry) for entry in results], [spread(entry, "points") for entry in results], "3D points", "3D points"
+    )
     pictures: list[Picture] = []
     for method in ("embed", "progressive"):
         folder = model_folder(Row(method), experiment, 0) / "models" / "0"  # type: ignore[arg-type]
@@ -286,9 +250,8 @@ def _report(experiment: Experiment, results: list[dict[str, Any]], settings: dic
             seen = both(map_drawing.covisibility_picture, shared, title=f"Co-visibility, {method}", caption="repeat 0")
             sides = two_sides(measure(folder, model, place.poses, place.names, place.scale), model, place.poses)
             pictures += [seen, dataclasses.replace(sides, caption=f"{method}, repeat 0")]
-    title = f"Mapping by devices of different descriptors: {place.folder.name}"
-    table = Table("Table 2", text, columns, rows, 2, [bars, *pictures])
-    return write_map_report(experiment.out / "report.html", title, [table], settings=settings)
+    table = Table("Table 2", text, columns, rows, 2, [points, *pictures])
+    return experiment.write("Mapping by devices of different descriptors", table, results)
 
 
 if __name__ == "__main__":

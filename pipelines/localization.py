@@ -26,14 +26,14 @@ from typing import Any, Literal
 import numpy as np
 import tyro
 
-from pipelines.map_scene import DESCRIPTORS, MapScene, open_scene, split, write_lines, write_split
+from pipelines.map_experiment import Experiment, bars, spread
+from pipelines.map_scene import DESCRIPTORS, MapScene, open_scene, split, write_lines, write_pairs, write_split
 from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.bindings.api import read_model
 from xdesc_jax.colmap.bindings.settings import MappingSettings
 from xdesc_jax.evaluate import map_drawing
-from xdesc_jax.evaluate.map_report import Spread, Table, both, write_map_report
+from xdesc_jax.evaluate.map_report import Table, both
 from xdesc_jax.evaluate.poses import LOCALIZATION, UNITS, Scale, label, pose_errors
-from xdesc_jax.files.whole import config_hash, content_hash, read_json, write_json
 from xdesc_jax.localization.localizer import Localization, Localizer
 from xdesc_jax.mapping.reconstruct import reconstruct
 from xdesc_jax.matching.feature_set import FeatureSet
@@ -77,6 +77,22 @@ def table_rows(descriptors: Sequence[str]) -> list[Row]:
     ]
 
 
+@dataclasses.dataclass(frozen=True)
+class LocalizationExperiment(Experiment):
+    """The experiment, with the photos that are queries, those that are the map, and how one finds the others.
+
+    Attributes:
+        queries, known: names of photos.
+        translator: the model.
+        retrieval: map photos that a query is matched with.
+    """
+
+    queries: list[str]
+    known: list[str]
+    translator: Translator
+    retrieval: int
+
+
 def localization(
     scene: tyro.conf.Positional[Path],
     *,
@@ -116,32 +132,18 @@ def localization(
     place = open_scene(scene, features or out / "features", descriptors, scale, max_keypoints, keypoints)
     queries = place.names[every - 1 :: every]
     known = [name for name in place.names if name not in set(queries)]
-    translator = Translator.load(pretrained.resolve(model))
-    settings = {
-        "scene": scene.name,
-        "features": {d: content_hash(path) for d, path in place.stores.items()},
-        "model": content_hash(pretrained.resolve(model)),
-        "queries": len(queries),
-        "map photos": len(known),
-        "retrieval": retrieval,
-        "ratio": ratio,
-        "seeds": seeds,
-        "scale": scale,
-    }
-    expected = config_hash(settings)
-    results = []
-    for row in table_rows(descriptors):
-        path = out / "rows" / f"{row.scenario} {row.map} {row.query}.json"
-        found = read_json(path) if path.exists() else {}
-        if found.get("hash") != expected:
-            repeats = list(_repeats(row, place, known, queries, translator, out, model, ratio, retrieval, seeds))
-            found = {"hash": expected, **dataclasses.asdict(row), "repeats": repeats}
-            write_json(path, found)
-        results.append(found)
-        console.out.print(f"{row.scenario}: {row}: {_summary(found)}", markup=False)
-    unit = pose_errors({}, place.poses, queries, scale).unit
-    write_json(out / "results.json", {"settings": settings, "unit": unit, "rows": results})
-    report = _report(out, place, results, settings)
+    own = {"queries": len(queries), "map photos": len(known), "retrieval": retrieval}
+    path = pretrained.resolve(model)
+    experiment = LocalizationExperiment(
+        place, out, path, ratio, seeds, own,
+        queries=queries, known=known, translator=Translator.load(path), retrieval=retrieval,
+    )  # fmt: skip
+    results = experiment.run(
+        table_rows(descriptors),
+        lambda row: _repeats(row, experiment),
+        lambda entry: f"{entry['scenario']}: {_row(entry)}: {_summary(entry)}",
+    )
+    report = _report(experiment, results)
     _print(scene.name, results, scale)
     console.out.print(f"report: {report} ({time.monotonic() - start:.0f} s)", markup=False)
     return results
@@ -150,50 +152,48 @@ def localization(
 # --- Maps --------------------------------------------------------------------------------------------------
 
 
-def build_map(
-    files: Sequence[Path], place: MapScene, names: Sequence[str], out: Path, mode: Mode, model: Path,
-    ratio: float | Literal["auto"],
-) -> Path:  # fmt: skip
+def build_map(experiment: Experiment, files: Sequence[Path], names: Sequence[str], out: Path, mode: Mode) -> Path:
     """Matches all pairs of some photos and triangulates them into the true poses; gives the model's folder."""
-    pairs = write_lines(out / "pairs.txt", [f"{a}\t{b}" for a, b in itertools.combinations(sorted(names), 2)])
+    pairs = write_pairs(out / "pairs.txt", names)
     only = write_lines(out / "photos.txt", sorted(names))
-    translator = None if mode == "native" else model
-    matches = match(tuple(files), out / "matches.h5", pairs=str(pairs), mode=mode, model=translator, ratio=ratio)
+    model = None if mode == "native" else experiment.model
+    matches = match(
+        tuple(files), out / "matches.h5", pairs=str(pairs), mode=mode, model=model, ratio=experiment.ratio
+    )  # fmt: skip
     reconstruct(
-        tuple(files), out / "map", matches=matches, given_poses=place.reference, only=only,
+        tuple(files), out / "map", matches=matches, given_poses=experiment.place.reference, only=only,
         settings=MappingSettings(two_view_tracks=True),
     )  # fmt: skip
     return out / "map" / "models" / "0"
 
 
-def _repeats(
-    row: Row, place: MapScene, known: list[str], queries: list[str], translator: Translator, out: Path, model: Path,
-    ratio: float | Literal["auto"], retrieval: int, seeds: int,
-) -> Iterator[dict[str, Any]]:  # fmt: skip
+def _repeats(row: Row, experiment: LocalizationExperiment) -> Iterator[dict[str, Any]]:
     """The figures of a row, one a seed."""
+    stores, maps = experiment.place.stores, experiment.out / "maps"
     if row.scenario != "collaborative":
-        files = [place.stores[row.map]]
-        folder = build_map(files, place, known, out / "maps" / row.map, "native", model, ratio)
-        yield from _localized(row, folder, files, place, queries, translator, ratio, retrieval, list(range(seeds)))
+        files = [stores[row.map]]
+        folder = build_map(experiment, files, experiment.known, maps / row.map, "native")
+        yield from _localized(row, experiment, folder, files, list(range(experiment.seeds)))
         return
-    for seed in range(seeds):
-        work = out / "maps" / f"embed-{seed}"
-        files = write_split(place.stores, split(known, list(place.stores), seed), work / "features")
-        folder = build_map(files, place, known, work, "embed", model, ratio)
-        yield from _localized(row, folder, files, place, queries, translator, ratio, retrieval, [seed])
+    for seed in range(experiment.seeds):
+        work = maps / f"embed-{seed}"
+        files = write_split(stores, split(experiment.known, list(stores), seed), work / "features")
+        folder = build_map(experiment, files, experiment.known, work, "embed")
+        yield from _localized(row, experiment, folder, files, [seed])
 
 
 def _localized(
-    row: Row, folder: Path, files: Sequence[Path], place: MapScene, queries: list[str], translator: Translator,
-    ratio: float | Literal["auto"], retrieval: int, seeds: list[int],
-) -> Iterator[dict[str, Any]]:  # fmt: skip
-    mode, target = row.mode
+    row: Row, experiment: LocalizationExperiment, folder: Path, files: Sequence[Path], seeds: list[int]
+) -> Iterator[dict[str, Any]]:
+    """The figures of some repeats in one map."""
+    place, (mode, target) = experiment.place, row.mode
     localizer = Localizer.open(
-        folder, files, translator=translator, mode=mode, target=target, ratio=ratio, retrieval=retrieval
-    )
+        folder, files, translator=experiment.translator, mode=mode, target=target, ratio=experiment.ratio,
+        retrieval=experiment.retrieval,
+    )  # fmt: skip
     found: dict[str, list[Localization]] = {}
     with FeatureSet([place.stores[row.query]]) as features:
-        for name in console.track(queries, str(row), "query"):
+        for name in console.track(experiment.queries, str(row), "query"):
             photo = features.read(name)
             rows = photo.usable_rows()
             found[name] = localizer.localize_repeatedly(
@@ -226,23 +226,13 @@ def _figures(place: MapScene, found: dict[str, Localization]) -> dict[str, Any]:
 # --- Report ------------------------------------------------------------------------------------------------
 
 
-def _spread(row: dict[str, Any], *keys: str, digits: int = 1, factor: float = 1) -> Spread:
-    values = []
-    for repeat in row["repeats"]:
-        value: Any = repeat
-        for key in keys:
-            value = value[key]
-        values.append(float("nan") if value is None else factor * value)
-    return Spread(tuple(values), digits)
-
-
 def _row(entry: dict[str, Any]) -> Row:
     return Row(entry["scenario"], entry["map"], entry["query"])
 
 
 def _summary(row: dict[str, Any]) -> str:
-    shares = ", ".join(str(_spread(row, "within", name, factor=100)) for name in row["repeats"][0]["within"])
-    return f"{shares} %, {_spread(row, 'inliers', digits=0)} inliers"
+    shares = ", ".join(str(spread(row, "within", name, factor=100)) for name in row["repeats"][0]["within"])
+    return f"{shares} %, {spread(row, 'inliers', digits=0)} inliers"
 
 
 def _table(results: list[dict[str, Any]], scale: Scale) -> tuple[list[str], list[list[Any]]]:
@@ -253,12 +243,12 @@ def _table(results: list[dict[str, Any]], scale: Scale) -> tuple[list[str], list
         [
             entry["scenario"],
             str(_row(entry)),
-            *(_spread(entry, "within", limit, factor=100) for limit in limits),
-            _spread(entry, "median_position", digits=4),
-            _spread(entry, "median_rotation_deg", digits=3),
-            _spread(entry, "inliers", digits=0),
-            _spread(entry, "inlier_ratio", factor=100, digits=0),
-            _spread(entry, "points", digits=0),
+            *(spread(entry, "within", limit, factor=100) for limit in limits),
+            spread(entry, "median_position", digits=4),
+            spread(entry, "median_rotation_deg", digits=3),
+            spread(entry, "inliers", digits=0),
+            spread(entry, "inlier_ratio", factor=100, digits=0),
+            spread(entry, "points", digits=0),
         ]
         for entry in results
     ]
@@ -272,9 +262,9 @@ def _print(title: str, results: list[dict[str, Any]], scale: Scale) -> None:
         rows = [
             (
                 str(_row(entry)),
-                " / ".join(f"{_spread(entry, 'within', limit, factor=100).mean:.0f}" for limit in limits),
-                f"{_spread(entry, 'median_position').mean:.4f}",
-                str(_spread(entry, "inliers", digits=0)),
+                " / ".join(f"{spread(entry, 'within', limit, factor=100).mean:.0f}" for limit in limits),
+                f"{spread(entry, 'median_position').mean:.4f}",
+                str(spread(entry, "inliers", digits=0)),
             )
             for entry in results
             if entry["scenario"] == scenario
@@ -283,14 +273,12 @@ def _print(title: str, results: list[dict[str, Any]], scale: Scale) -> None:
         console.table(heading, ("map, query", "%", f"error [{UNITS[scale]}]", "inliers"), rows)
 
 
-def _report(out: Path, place: MapScene, results: list[dict[str, Any]], settings: dict[str, Any]) -> Path:
-    scale = place.scale
-    columns, rows = _table(results, scale)
-    names = [str(_row(entry)) for entry in results]
-    inliers = [_spread(entry, "inliers") for entry in results]
-    bars = both(
-        map_drawing.spread_bars, names, [s.mean for s in inliers], [s.deviation for s in inliers], "median inliers",
-        title="Inliers", caption="with their standard deviation over the repeats",
+def _report(experiment: LocalizationExperiment, results: list[dict[str, Any]]) -> Path:
+    place, settings = experiment.place, experiment.settings
+    columns, rows = _table(results, place.scale)
+    inliers = bars(
+        [str(_row(entry)) for entry in results], [spread(entry, "inliers") for entry in results], "median inliers",
+        "Inliers",
     )  # fmt: skip
     curves = []
     for scenario in dict.fromkeys(entry["scenario"] for entry in results):
@@ -301,8 +289,8 @@ def _report(out: Path, place: MapScene, results: list[dict[str, Any]], settings:
             for entry in results
             if entry["scenario"] == scenario
         }
-        curves.append(both(map_drawing.error_curves, errors, UNITS[scale], title=f"Position errors: {scenario}"))
-    first = read_model(out / "maps" / "embed-0" / "map" / "models" / "0")
+        curves.append(both(map_drawing.error_curves, errors, UNITS[place.scale], title=f"Position errors: {scenario}"))
+    first = read_model(experiment.out / "maps" / "embed-0" / "map" / "models" / "0")
     picture = both(
         map_drawing.model_picture, first.points, list(first.poses.values()), list(place.poses.values()),
         title="A collaborative map from two sides", caption="crosses: photos of the map; circles: all photos",
@@ -312,13 +300,9 @@ def _report(out: Path, place: MapScene, results: list[dict[str, Any]], settings:
         "\u00b1 standard deviation). \u2192: the map is translated, \u2190: the queries are. Shares of queries within "
         "three thresholds, median errors of position and rotation, median inliers and their share of the matches."
     )
-    table = Table("Table 1", text, columns, rows, 2, [bars, *curves, picture])
-    return write_map_report(
-        out / "report.html",
-        f"Localisation in maps of other descriptors: {place.folder.name}",
-        [table],
-        settings=settings,
-    )
+    table = Table("Table 1", text, columns, rows, 2, [inliers, *curves, picture])
+    unit = pose_errors({}, place.poses, experiment.queries, place.scale).unit
+    return experiment.write("Localisation in maps of other descriptors", table, results, unit=unit)
 
 
 if __name__ == "__main__":

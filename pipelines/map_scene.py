@@ -8,6 +8,7 @@ each photo holds one of several descriptors.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -94,3 +95,8 @@ def write_lines(path: Path, lines: Sequence[str]) -> Path:
     with atomic(path) as temporary:
         temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return path
+
+
+def write_pairs(path: Path, names: Sequence[str]) -> Path:
+    """Writes all pairs of some photos."""
+    return write_lines(path, [f"{a}\t{b}" for a, b in itertools.combinations(sorted(names), 2)])

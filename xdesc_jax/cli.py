@@ -18,7 +18,6 @@ from typing import Annotated, Any, get_origin, get_type_hints
 STAGES: dict[tuple[str, ...], tuple[str, str, str]] = {
     ("extract",): ("xdesc_jax.features.extract:extract", "features,colmap", "photos -> feature files"),
     ("records",): ("xdesc_jax.data.records:records", "train,features,colmap", "photos or feature files -> records"),
-    ("records-beam",): ("xdesc_jax.data.beam:records_beam", "beam,colmap", "the same records, by an Apache Beam job"),
     ("describe",): (
         "xdesc_jax.data.describe:describe",
         "train,features",
@@ -84,6 +83,10 @@ STAGES: dict[tuple[str, ...], tuple[str, str, str]] = {
     ),
     ("evaluate", "sfm"): ("xdesc_jax.evaluate.stages.sfm:sfm", "colmap,report", "a reconstruction against a reference"),
 }
+# former names of stages -> the words that they stand for now
+FORMER: dict[str, list[str]] = {"records-beam": ["records", "--beam"]}
+# packages that one setting of a stage needs -> the extra that holds them
+SETTING_EXTRAS = {"apache_beam": "beam"}
 
 
 def usage() -> str:
@@ -108,6 +111,7 @@ def main(arguments: list[str] | None = None) -> int:
 
         print(f"xdesc {__version__}")
         return 0
+    arguments = FORMER.get(arguments[0], arguments[:1]) + arguments[1:]
     for length in (2, 1):
         words = tuple(arguments[:length])
         if words in STAGES:
@@ -143,6 +147,7 @@ def _run(words: tuple[str, ...], arguments: list[str]) -> int:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("xdesc_jax"):
             raise
+        extra = SETTING_EXTRAS.get((error.name or "").split(".")[0], extra)
         hint = f"; install it with: pip install 'xdesc-jax[{extra}]'" if extra else ""
         print(f"error: xdesc {' '.join(words)} needs the package {error.name!r}{hint}", file=sys.stderr)
         return 2

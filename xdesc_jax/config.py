@@ -194,15 +194,16 @@ def configs() -> None:
         console.out.print(f"{name} (xdesc {stage})\n    {summary}", markup=False)
 
 
-def from_dict(fields: dict[str, Any]) -> TrainConfig:
+def from_dict(fields: dict[str, Any], kind: type[C] = TrainConfig) -> C:  # type: ignore[assignment]
     """The inverse of `dataclasses.asdict`, for configurations saved as JSON."""
-    nested = {"model": ModelConfig, "loss": LossConfig, "optimizer": OptimizerConfig, "jitter": JitterConfig}
+    nested = {field.name: type(field.default) for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
 
-    def build(kind: type, values: dict[str, Any]) -> Any:
-        return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+    def value(name: str, saved: Any) -> Any:
+        if dataclasses.is_dataclass(nested.get(name)):
+            return from_dict(saved, nested[name])
+        return tuple(saved) if isinstance(saved, list) else saved
 
-    rest = {k: v for k, v in fields.items() if k not in nested}
-    return build(TrainConfig, rest | {k: build(c, fields[k]) for k, c in nested.items() if k in fields})
+    return kind(**{name: value(name, saved) for name, saved in fields.items()})
 
 
 def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:

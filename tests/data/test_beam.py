@@ -5,11 +5,8 @@ Skipped where Beam is not installed: pip install -e '.[dev,beam]', then pytest t
 
 from __future__ import annotations
 
-import inspect
+import functools
 import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -23,14 +20,15 @@ pytest.importorskip("jax", reason="needs the features extra")
 pytest.importorskip("tensorflow_datasets", reason="needs the train extra")
 
 from tests.support.blob_photos import write_blobs
+from tests.support.killed import kill_within
 from xdesc_jax.cli import main
 from xdesc_jax.data import beam as stage
 from xdesc_jax.data import beam_steps, builder
-from xdesc_jax.data.beam import records_beam
 from xdesc_jax.data.records import records
 from xdesc_jax.descriptors import DescriptorSpec, register
 
 SETTINGS = {"keypoints": "opencv", "max_keypoints": 40, "validation_share": 0.3, "rows_per_shard": 5}
+records_beam = functools.partial(records, beam=True)
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -187,7 +185,7 @@ def test_a_pipeline_killed_after_a_photo_keeps_it_and_either_stage_goes_on(photo
 import os, signal, sys
 from pathlib import Path
 from xdesc_jax.data import photos
-from xdesc_jax.data.beam import records_beam
+from xdesc_jax.data.records import records
 save, saved = photos.save_part, []
 def save_and_die(*arguments):
     if len(saved) == 2:
@@ -195,13 +193,10 @@ def save_and_die(*arguments):
     save(*arguments)
     saved.append(arguments)
 photos.save_part = save_and_die
-records_beam(Path(sys.argv[2]), photos=Path(sys.argv[1]), validation_share=0.3, keypoints="opencv",
-             max_keypoints=40, rows_per_shard=5)
+records(Path(sys.argv[2]), photos=Path(sys.argv[1]), beam=True, validation_share=0.3, keypoints="opencv",
+        max_keypoints=40, rows_per_shard=5)
 """
-    command = [sys.executable, "-c", code, str(photos), str(tmp_path / "out")]
-    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    kill_within(code, photos, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     assert len(list((tmp_path / ".out.work" / "parts").glob("*.npz"))) == 2
     resume(tmp_path / "out", photos=photos, **SETTINGS)
@@ -243,10 +238,19 @@ def test_settings_that_cannot_be_carried_out_are_refused(tmp_path, stores, optio
     assert not (tmp_path / "out").exists()
 
 
-def test_the_arguments_of_the_local_stage_are_all_there_with_the_same_defaults():
-    mine, theirs = (inspect.signature(f).parameters for f in (records_beam, records))
-    assert {name: mine[name] for name in theirs} == dict(theirs)
-    assert set(mine) - set(theirs) == {"runner", "beam_options"}
+@pytest.mark.parametrize("options", [{"runner": "FlinkRunner"}, {"beam_options": ("direct_num_workers=1",)}])
+def test_what_is_a_pipelines_is_refused_without_one(tmp_path, stores, options):
+    with pytest.raises(ValueError, match="--runner and --beam-options are a pipeline's: they need --beam"):
+        records(tmp_path / "out", paired=tuple(stores), **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_stages_former_name_on_the_command_line_makes_a_pipeline(tmp_path, stores, capsys):
+    given = ["--paired", *map(str, stores), "--rows-per-shard", "6"]
+    assert main(["records-beam", str(tmp_path / "former"), *given]) == 0
+    assert "running the pipeline on DirectRunner" in capsys.readouterr().out
+    assert main(["records", "--beam", str(tmp_path / "now"), *given]) == 0
+    assert same_files(tmp_path / "former", tmp_path / "now")
 
 
 def test_the_command_line_takes_beams_options_with_and_without_dashes(tmp_path, stores, capsys):

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from xdesc_jax.data import open_source
+from xdesc_jax.data.build import build
 from xdesc_jax.data.describe import describe
-from xdesc_jax.data.records import RecordSettings, build
+from xdesc_jax.data.plan import RecordSettings
 from xdesc_jax.data.schema import KEYPOINT, PATCH
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.describe import describe_patches

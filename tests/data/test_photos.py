@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
+from tests.support.killed import kill_within
 from xdesc_jax.data import open_source
 from xdesc_jax.data.records import records
 
@@ -136,10 +132,7 @@ extract.save_part = save_then_die
 records(Path(sys.argv[2]), photos=Path(sys.argv[1]), format="npy", validation_share=0.3, keypoints="opencv",
         max_keypoints=40)
 """
-    command = [sys.executable, "-c", code, str(photos), str(tmp_path / "out")]
-    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    kill_within(code, photos, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     assert len(list((tmp_path / ".out.work" / "parts").glob("*.npz"))) == 2
     info = records(tmp_path / "out", photos=photos, format="npy", validation_share=0.3, **SETTINGS)

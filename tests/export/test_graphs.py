@@ -102,7 +102,7 @@ def test_a_file_that_computes_something_else_does_not_appear(model, tmp_path, mo
         networks = {name: [(k, b + 1e-3) for k, b in layers] for name, layers in graph.networks.items()}
         exact(path, dataclasses.replace(graph, networks=networks))
 
-    monkeypatch.setattr(stablehlo_format, "write", wrong)
+    monkeypatch.setitem(graphs.FORMATS, "stablehlo", dataclasses.replace(stablehlo_format.FORMAT, write=wrong))
     out, *words = words
     assert cli.main(["export", str(model), str(tmp_path / out), "--format", "stablehlo", *words]) == 2
     assert "from numpy's, expected at most 1e-05" in capsys.readouterr().err

@@ -8,10 +8,10 @@ import time
 
 from xdesc_jax import cli
 from xdesc_jax.train import hosts
-from xdesc_jax.train.translators import preparation
+from xdesc_jax.train.devices import Devices
 
 case = json.loads(sys.argv[1])
-batches_of = preparation.batches_of
+batches_of = Devices.batches
 
 
 def with_signal(*arguments):
@@ -30,5 +30,5 @@ def with_signal(*arguments):
 
 
 if case.get("signal"):
-    preparation.batches_of = with_signal
+    Devices.batches = with_signal
 sys.exit(cli.main(["train", *case["arguments"]]))

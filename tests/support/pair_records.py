@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from xdesc_jax.data.records import RecordSettings, build
+from xdesc_jax.data.build import build
+from xdesc_jax.data.plan import RecordSettings
 from xdesc_jax.data.schema import KEYPOINT, PAIR, PATCH, POINT
 
 

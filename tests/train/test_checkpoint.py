@@ -22,7 +22,8 @@ import resource, signal, sys
 sys.path[:0] = [{str(ROOT)!r}]
 from pathlib import Path
 from xdesc_jax.config import from_dict
-from xdesc_jax.train import checkpoint, run
+from xdesc_jax.train import checkpoint
+from xdesc_jax.train.translators import run
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 save = checkpoint.Checkpoints.save
 def save_while_there_is_room(self, state, position, metrics=None):

@@ -13,17 +13,16 @@ import jax
 import numpy as np
 import pytest
 
-from xdesc_jax.train.descriptors import run as descriptor_run
 from xdesc_jax.train.descriptors.run import train_descriptor
+from xdesc_jax.train.devices import Devices
 from xdesc_jax.train.preemption import Preempted, Stop
-from xdesc_jax.train.translators import preparation
 from xdesc_jax.train.translators.run import train
 from xdesc_jax.train.translators.trained import load_model
 
 
-def terminate_at(module, name: str, number: int, monkeypatch) -> None:
+def terminate_at(number: int, monkeypatch) -> None:
     """SIGTERM when so many batches have been placed."""
-    original, placed = getattr(module, name), []
+    original, placed = Devices.batches, []
 
     def batches_of(*arguments):
         batches = original(*arguments)
@@ -36,7 +35,7 @@ def terminate_at(module, name: str, number: int, monkeypatch) -> None:
 
         return batches._replace(place=place)
 
-    monkeypatch.setattr(module, name, batches_of)
+    monkeypatch.setattr(Devices, "batches", batches_of)
 
 
 def losses(run: Path) -> dict[int, float]:
@@ -50,7 +49,7 @@ def test_a_terminated_run_is_saved_and_ends_as_an_uninterrupted_one(
 ):
     run, before = tmp_path / "run", signal.getsignal(signal.SIGTERM)
     with monkeypatch.context() as changed:
-        terminate_at(preparation, "batches_of", 7, changed)
+        terminate_at(7, changed)
         with pytest.raises(Preempted) as stopped:
             train(toy_config, toy_records, run, steps_per_dispatch=together)
     step = stopped.value.step
@@ -70,7 +69,7 @@ def test_a_terminated_descriptor_is_saved_and_ends_as_an_uninterrupted_one(
 ):
     run = tmp_path / "run"
     with monkeypatch.context() as changed:
-        terminate_at(descriptor_run, "_batches", 2, changed)
+        terminate_at(2, changed)
         with pytest.raises(Preempted):
             train_descriptor(descriptor_config, pair_parts, run)
     assert 1 <= max(losses(run)) < 8

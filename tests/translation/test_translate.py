@@ -8,18 +8,13 @@ import h5py
 import numpy as np
 import pytest
 
+from tests.support.small_translators import SPECS
 from xdesc_jax import cli
-from xdesc_jax.descriptors import DescriptorSpec, binary_spec, pack_bits, stored, unit_rows
+from xdesc_jax.descriptors import DescriptorSpec, pack_bits, stored, unit_rows
 from xdesc_jax.features.store import FeatureStore, ImageFeatures, StoreWriter
 from xdesc_jax.translation import translate
 from xdesc_jax.translation.bundle import Bundle
 from xdesc_jax.translation.translator import Translator
-
-SPECS = {
-    "grid": DescriptorSpec("grid", 12, output="relu", storage_dtype="uint8", storage_scale=512.0),
-    "plain": DescriptorSpec("plain", 9, normalized=False),
-    "bits": binary_spec("bits", 19),
-}
 
 
 @pytest.fixture
@@ -77,6 +72,11 @@ def write_one_row(path, spec):
 
 def run(*arguments):
     return cli.main(["translate", *map(str, arguments)])
+
+
+def run_array(folder, model, source, target):
+    """Translates in.npy of a folder to its out.npy."""
+    return run(folder / "in.npy", folder / "out.npy", "--source", source, "--target", target, "--model", model)
 
 
 @pytest.mark.parametrize(
@@ -170,19 +170,7 @@ def test_an_array_translates_as_in_memory(model, tmp_path, monkeypatch, source, 
     monkeypatch.setattr(translate, "ROWS", 5)
     x = rows_of(source, n)
     np.save(tmp_path / "in.npy", x)
-    assert (
-        run(
-            tmp_path / "in.npy",
-            tmp_path / "out.npy",
-            "--source",
-            source,
-            "--target",
-            target,
-            "--model",
-            model,
-        )
-        == 0
-    )
+    assert run_array(tmp_path, model, source, target) == 0
     found, expected = (
         np.load(tmp_path / "out.npy"),
         Translator.load(model).translate(x, source, target, storage=True),
@@ -211,19 +199,7 @@ def test_a_bad_row_of_an_array_is_named_and_nothing_is_left(model, tmp_path, mon
     x = rows_of("plain", 23)
     x[17, 4] = np.nan
     np.save(tmp_path / "in.npy", x)
-    assert (
-        run(
-            tmp_path / "in.npy",
-            tmp_path / "out.npy",
-            "--source",
-            "plain",
-            "--target",
-            "bits",
-            "--model",
-            model,
-        )
-        == 2
-    )
+    assert run_array(tmp_path, model, "plain", "bits") == 2
     assert "in.npy: row 17 of 'plain' holds a value that is not finite" in capsys.readouterr().err
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in.npy", "model.safetensors"]
 
@@ -240,19 +216,7 @@ def test_a_bad_row_of_a_feature_file_is_named_with_its_photo(model, make_store, 
 @pytest.mark.parametrize("content", [b"", b"\x93NUMPY\x01\x00", b"no array at all"])
 def test_a_file_that_is_no_array_is_refused_by_name(model, tmp_path, capsys, content):
     (tmp_path / "in.npy").write_bytes(content)
-    assert (
-        run(
-            tmp_path / "in.npy",
-            tmp_path / "out.npy",
-            "--source",
-            "plain",
-            "--target",
-            "bits",
-            "--model",
-            model,
-        )
-        == 2
-    )
+    assert run_array(tmp_path, model, "plain", "bits") == 2
     assert "in.npy: not a readable .npy array" in capsys.readouterr().err
 
 

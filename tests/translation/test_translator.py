@@ -9,24 +9,13 @@ import warnings
 import numpy as np
 import pytest
 
-from xdesc_jax.descriptors import DescriptorSpec, binary_spec, embedding_spec, pack_bits, stored, unit_rows
+from tests.support.small_translators import SPECS, layers
+from tests.support.small_translators import rows as make_rows
+from xdesc_jax.descriptors import embedding_spec, pack_bits, stored, unit_rows
 from xdesc_jax.translation import translator as infer
 from xdesc_jax.translation.bundle import Bundle, ParitySample
 from xdesc_jax.translation.deviation import RowStatistics
 from xdesc_jax.translation.translator import DeviationWarning, Translator, ZeroRowsWarning
-
-SPECS = {
-    "grid": DescriptorSpec("grid", 12, output="relu", storage_dtype="uint8", storage_scale=512.0),
-    "plain": DescriptorSpec("plain", 9, normalized=False),
-    "bits": binary_spec("bits", 19),
-}
-
-
-def layers(rng, *widths):
-    return [
-        (rng.normal(0, a**-0.5, (a, b)).astype(np.float32), rng.normal(0, 0.3, b).astype(np.float32))
-        for a, b in zip(widths, widths[1:], strict=False)
-    ]
 
 
 def make_bundle(**fields):
@@ -34,16 +23,6 @@ def make_bundle(**fields):
     networks = {f"encoder/{n}": layers(rng, s.width, 17, 13, 8) for n, s in SPECS.items()}
     networks |= {f"decoder/{n}": layers(rng, 8, 11, s.width) for n, s in SPECS.items()}
     return Bundle("encoder_decoder", SPECS, 8, networks, **fields)
-
-
-def make_rows(n, seed=1):
-    """Canonical rows of each descriptor."""
-    rng = np.random.default_rng(seed)
-    return {
-        "grid": unit_rows(rng.random((n, 12))),
-        "plain": (5 * rng.normal(size=(n, 9))).astype(np.float32),
-        "bits": rng.random((n, 19)) < 0.4,
-    }
 
 
 def raw(network, x):

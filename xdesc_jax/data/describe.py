@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from xdesc_jax import console
+from xdesc_jax.data.build import is_finished, summarize
 from xdesc_jax.data.columns import file_name
-from xdesc_jax.data.records import is_finished, summarize
 from xdesc_jax.data.resident import load_arrays
 from xdesc_jax.data.schema import PATCH, RecordInfo
 from xdesc_jax.descriptors import get_spec

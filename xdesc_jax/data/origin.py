@@ -1,4 +1,4 @@
-"""Where records come from, as the arguments of the stages name it: photos, or aligned feature files.
+"""Where records come from, as the arguments of `xdesc records` name it: photos, or aligned feature files.
 
 In: those arguments. Out: a source of rows (`rows.ReadableSource`), opened and checked.
 """

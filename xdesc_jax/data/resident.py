@@ -30,6 +30,12 @@ class ResidentSet(Source):
         super().__init__(path, split, *args, **kwargs)
         self.arrays = load_arrays(self.info, split, list(self._columns))
 
+    resident = True
+
+    def take_arrays(self) -> Columns:
+        """The columns, to be held elsewhere; `row_batches` has indices into them."""
+        return self.arrays
+
     def order(self, epoch: int) -> np.ndarray:
         """Indices into `arrays` in the order of `epoch` over all hosts, int64 [rows]."""
         if not self.shuffle:

@@ -42,11 +42,14 @@ class Source(abc.ABC):
         info: what the folder holds.
         rows: rows of the split, over all hosts.
         batches_per_epoch: the same on all hosts and in all epochs.
+        resident: whether batches also come as numbers of rows of columns held in memory, see `ResidentSet`.
 
     Raises:
         ValueError: an empty split, a column that is not there, a batch size that the hosts cannot share, or
             fewer rows than a batch where the remainder is dropped.
     """
+
+    resident = False
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ from xdesc_jax.descriptors import DescriptorSpec, from_stored
 from xdesc_jax.export import graphs, pytorch_translator
 from xdesc_jax.export.quantization import equal, quantized
 from xdesc_jax.files import pytorch
-from xdesc_jax.files.whole import already_done, config_hash, content_hash, read_json, staged, write_json
+from xdesc_jax.files.whole import already_done, config_hash, content_hash, staged, write_json
 from xdesc_jax.networks.folding import fold
 from xdesc_jax.translation import ratios as ratio_keys
 from xdesc_jax.translation.bundle import Bundle, Layers, ParitySample, inherit_space, load
@@ -141,7 +141,7 @@ def _export_pth(
         raise ValueError(f"{run}: a model of kind {bundle.kind!r}, but their format holds encoders and decoders")
     expected = _hash(bundle)
     beside = out.with_name(out.name + ".json")
-    if already_done(out, _found_hash_pth(out, beside), expected, overwrite):
+    if already_done(out, graphs.recorded_hash(beside, {"": out}), expected, overwrite):
         console.out.print(f"{out} is up to date", markup=False)
         return out
     epoch = bundle.provenance.get("epoch_idx", 0)
@@ -277,15 +277,6 @@ def _found_hash(out: Path) -> str | None:
     try:
         return _hash(load(out))
     except (OSError, ValueError):
-        return None
-
-
-def _found_hash_pth(out: Path, beside: Path) -> str | None:
-    """The hash beside a .pth, if it was written for the file as it is now."""
-    try:
-        record = read_json(beside)
-        return record["config_hash"] if record["content"] == content_hash(out) else None
-    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 

@@ -6,18 +6,18 @@ network and `manifest.json`. Each file is read back and run before it appears: i
 
 from __future__ import annotations
 
-import types
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from xdesc_jax import console
 from xdesc_jax.export import onnx_format, stablehlo_format
-from xdesc_jax.export.translation_graph import Graph, description, deviation, every, graph
+from xdesc_jax.export.file_format import FileFormat
+from xdesc_jax.export.translation_graph import Graph, description, every, graph
 from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, read_json, staged, write_json
 from xdesc_jax.translation.translator import PARITY_TOLERANCE, Translator
 
-FORMATS: dict[str, types.ModuleType] = {"onnx": onnx_format, "stablehlo": stablehlo_format}
+FORMATS: dict[str, FileFormat] = {"onnx": onnx_format.FORMAT, "stablehlo": stablehlo_format.FORMAT}
 SUFFIXES = tuple(f".{name}" for name in FORMATS)
 MANIFEST = "manifest.json"
 
@@ -43,7 +43,7 @@ def export_one(
     expected = config_hash([model_hash, format, source, target])
     made = graph(translator, source, target, expected)
     beside = out.with_name(out.name + ".json")
-    if already_done(out, _found_hash(beside, {"": out}), expected, overwrite):
+    if already_done(out, recorded_hash(beside, {"": out}), expected, overwrite):
         console.out.print(f"{out} is up to date", markup=False)
         return out
     FORMATS[format].require(out)
@@ -64,7 +64,7 @@ def export_all(translator: Translator, out: Path, format: str, model_hash: str, 
     if not empty:
         if overwrite and out.is_dir() and not (out / MANIFEST).is_file():
             raise ValueError(f"{out}: a folder without {MANIFEST}, so not one that xdesc export wrote; name another")
-        if already_done(out, _found_hash(out / MANIFEST, _listed(out)), expected, overwrite):
+        if already_done(out, recorded_hash(out / MANIFEST, _listed(out)), expected, overwrite):
             console.out.print(f"{out} is up to date", markup=False)
             return out
     FORMATS[format].require(out)
@@ -82,9 +82,7 @@ def export_all(translator: Translator, out: Path, format: str, model_hash: str, 
 
 def _write(made: Graph, file: Path, format: str, out: Path) -> dict[str, Any]:
     """Writes and checks a file that is to become `out`; what is to be said of it."""
-    writer = FORMATS[format]
-    writer.write(file, made)
-    off = deviation(made, writer.load(file), str(out), writer.LEAST_ROWS)
+    off = FORMATS[format].write_checked(file, made, str(out))
     size = round(file.stat().st_size / 1e6, 3)
     return {**description(made), "parity_deviation": off, "megabytes": size, "content": content_hash(file)}
 
@@ -97,8 +95,13 @@ def _listed(out: Path) -> dict[str, Path]:
         return {}
 
 
-def _found_hash(record: Path, files: Mapping[str, Path]) -> str | None:
-    """The hash in a record, if the files are as they were when it was written."""
+def recorded_hash(record: Path, files: Mapping[str, Path]) -> str | None:
+    """The configuration's hash in a JSON record, if its files are as they were when it was written.
+
+    Args:
+        record: the JSON.
+        files: those that it lists, by their names there; '' for the one that it is of.
+    """
     try:
         found = read_json(record)
         whole = all(

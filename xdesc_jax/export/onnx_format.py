@@ -7,7 +7,6 @@ run times of 2023 and later read.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,23 +15,11 @@ import numpy as np
 
 from xdesc_jax import __version__
 from xdesc_jax.descriptors import DescriptorSpec
+from xdesc_jax.export.file_format import FileFormat
 from xdesc_jax.export.translation_graph import Graph, Run
 
-EXTRA = "pip install 'xdesc-jax[onnx]'"
 OPSET, IR_VERSION = 18, 8
-LEAST_ROWS = 0
 _ERRORS_ONLY = 3  # severity of onnxruntime's own log
-
-
-def require(where: Path | str) -> None:
-    """Raises ValueError, naming the extra, where onnx or onnxruntime cannot be imported."""
-    for package in ("onnx", "onnxruntime"):
-        try:
-            importlib.import_module(package)
-        except ImportError as error:
-            raise ValueError(
-                f"{where}: an ONNX file needs the package {package!r} ({error}); install it with: {EXTRA}"
-            ) from error
 
 
 def write(path: Path, graph: Graph) -> None:
@@ -44,30 +31,24 @@ def write(path: Path, graph: Graph) -> None:
     path.write_bytes(model.SerializeToString())
 
 
-def load(path: Path | str) -> Run:
-    """A function that runs an ONNX file with onnxruntime on the CPU.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: a package is missing, or no ONNX file, or one cut short.
-    """
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"{path}: no such ONNX file")
-    require(path)
+def run_of(path: Path) -> Run:
+    """A function that runs an ONNX file with onnxruntime on the CPU."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = _ERRORS_ONLY
-    try:
-        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime raises its own types, which derive from Exception alone
-        raise ValueError(f"{path}: not a readable ONNX file, or cut short ({error})") from error
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
 
     def run(rows: np.ndarray) -> dict[str, np.ndarray]:
         return dict(zip(names, session.run(names, {"source": rows}), strict=True))
 
     return run
+
+
+FORMAT = FileFormat(
+    "an ONNX file", ("onnx", "onnxruntime"), "onnx", write, run_of, readable="a readable ONNX file", least_rows=0
+)
 
 
 def metadata(path: Path | str) -> dict[str, str]:
@@ -86,14 +67,12 @@ def to_model(graph: Graph) -> Any:
     x = body.add("Cast", "source", to=TensorProto.FLOAT) if graph.source.binary else "source"
     zero, columns = body.constant(np.float32(0)), body.constant(np.array([1], np.int64))
     alive = body.add("Greater", body.add("ReduceMax", body.add("Abs", x), columns), zero)
-    unit = graph.source.normalized
-    for network, layers in graph.networks.items():
-        x = body.unit(x) if unit else x
+    for network, layers, takes_unit_rows in graph.steps:
+        x = body.unit(x) if takes_unit_rows else x
         for i, (kernel, bias) in enumerate(layers):
             x = body.add("Relu", x) if i else x
             weights = [body.constant(a, f"{network}/{i}/{n}") for n, a in (("kernel", kernel), ("bias", bias))]
             x = body.add("Gemm", x, *weights)
-        unit = True  # embeddings between encoder and decoder
     _finish(body, x, alive, graph.target)
     source_type = TensorProto.BOOL if graph.source.binary else TensorProto.FLOAT
     made = helper.make_graph(

@@ -40,7 +40,7 @@ class Graph:
             a decoder.
         source: spec of the rows it takes.
         target: spec of the rows it gives.
-        networks: layers by the names of the networks, in order; rows have unit length between two of them.
+        networks: layers by the names of the networks, in order.
         metadata: what a file says of itself, texts by name; values but the first four are JSON.
         rows: [n, D] canonical rows, the last of them zero.
         expected: outputs for `rows`.
@@ -53,6 +53,12 @@ class Graph:
     metadata: dict[str, str]
     rows: np.ndarray
     expected: dict[str, np.ndarray]
+
+    @property
+    def steps(self) -> list[tuple[str, Layers, bool]]:
+        """The networks in order: name, layers, and whether the rows that it takes are brought to unit length first."""
+        units = [self.source.normalized, *(True for _ in self.networks)]  # embeddings between encoder and decoder are
+        return [(name, layers, unit) for (name, layers), unit in zip(self.networks.items(), units, strict=False)]
 
     @property
     def outputs(self) -> dict[str, np.dtype]:

@@ -22,9 +22,9 @@ from xdesc_jax.files.whole import config_hash
 from xdesc_jax.networks.mlp import Networks, build_networks
 from xdesc_jax.sweep.config import Member
 from xdesc_jax.sweep.member_run import MemberRun
-from xdesc_jax.train import parallel
 from xdesc_jax.train.checkpoint import METRIC, Checkpoints, Position
-from xdesc_jax.train.loop import fit, steps_of
+from xdesc_jax.train.devices import Devices
+from xdesc_jax.train.loop import fit
 from xdesc_jax.train.run_directory import resumed
 from xdesc_jax.train.state import TrainState
 from xdesc_jax.train.translators import inputs, preparation
@@ -33,21 +33,13 @@ from xdesc_jax.train.translators.step import Hyper, create_state, hyper_of, keys
 from xdesc_jax.train.translators.validation import validator
 
 
-@dataclasses.dataclass(frozen=True)
-class Devices:
-    """What a sweep runs on, and how."""
-
-    devices: list[Any]
-    steps_per_dispatch: int = 1
-
-
 def folder_of(workdir: Path, members: Sequence[Member], until: int) -> Path:
     """The folder of a population's training up to an epoch."""
     return workdir / "groups" / config_hash([[m.name for m in members], until])
 
 
 def train_group(
-    members: Sequence[Member], since: int, until: int, info: RecordInfo, workdir: Path, runs_on: Devices
+    members: Sequence[Member], since: int, until: int, info: RecordInfo, workdir: Path, devices: Devices
 ) -> Path:
     """Trains members together from the end of epoch `since` to that of epoch `until`.
 
@@ -56,7 +48,7 @@ def train_group(
         since, until: epochs done before and afterwards.
         info: of the records.
         workdir: the sweep's folder.
-        runs_on: the devices.
+        devices: what they train on.
 
     Returns:
         The group's folder.
@@ -67,23 +59,21 @@ def train_group(
     taken = [inputs.choose_specs(info, m.config) for m in members]
     specs = {name: spec for own in taken for name, spec in own.items()}
     shared = dataclasses.replace(members[0].config, descriptors=tuple(specs))
-    folder, devices = folder_of(workdir, members, until), runs_on.devices
+    folder = folder_of(workdir, members, until)
     training, validation = preparation.open_splits(info.path, shared, specs)
     statistics = preparation.statistics_of(folder, training, specs, shared)
     rows = preparation.validation_rows(validation, shared, specs, statistics)
-    plain, networks = (build_networks(specs, shared.model, axis) for axis in (None, parallel.AXIS))
+    plain, networks = (build_networks(specs, shared.model, axis) for axis in (None, devices.axis_name))
     group = (folder.name, len(members))
     runs = [MemberRun(workdir, m, info, own, statistics, group) for m, own in zip(members, taken, strict=True)]
     checkpoints = Checkpoints(folder, folder.name)
-    batches = preparation.batches_of(training, devices)
+    batches = devices.batches(training)
     state, start = _begin(checkpoints, plain, members, runs, Position(since * batches.per_epoch, since, 0))
     step = partial(
         population_step,
         step=preparation.step_of(networks, shared, specs, statistics, batches.per_epoch),
-        in_turn=devices[0].platform == "cpu",
+        in_turn=devices.platform == "cpu",
     )
-    mapped = partial(parallel.pmapped_step, step, devices, donate=True)
-    one, several = steps_of(mapped, runs_on.steps_per_dispatch)
     measure = validator(plain)
 
     def validate(now: Any) -> dict[str, Any]:
@@ -105,17 +95,15 @@ def train_group(
 
     try:
         fit(
-            parallel.replicate(state, devices), start, one, batches, validate, checkpoints, folder,
+            state, start, step, devices, batches, validate, checkpoints, folder,
             dataclasses.replace(shared, epochs=until), stack_keys([keys_of(m.config) for m in members]),
-            _hyper(members, taken, plain), several,
-            members=[m.name for m in members],
+            _hyper(members, taken, plain), members=[m.name for m in members],
         )  # fmt: skip
     except RuntimeError as error:  # what XLA raises
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
         raise ValueError(
-            f"{len(members)} members together do not fit into the memory of {devices[0].device_kind}; "
-            "pass a smaller --population"
+            f"{len(members)} members together do not fit into the memory of {devices.kind}; pass a smaller --population"
         ) from error
     finally:
         for open_one in (checkpoints, *(run.checkpoints for run in runs)):

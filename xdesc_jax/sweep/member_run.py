@@ -18,7 +18,7 @@ from xdesc_jax.sweep.config import Member
 from xdesc_jax.sweep.results import Record
 from xdesc_jax.train.checkpoint import METRIC, Checkpoints, Position
 from xdesc_jax.train.log import read_log
-from xdesc_jax.train.loop import append_validation
+from xdesc_jax.train.run_directory import append_validation, history
 from xdesc_jax.train.state import TrainState
 from xdesc_jax.train.translators import preparation
 from xdesc_jax.train.translators.inputs import Statistics
@@ -26,11 +26,6 @@ from xdesc_jax.train.translators.inputs import Statistics
 
 def folder_of(workdir: Path, member: Member) -> Path:
     return workdir / "members" / member.name
-
-
-def history(folder: Path) -> list[dict[str, Any]]:
-    """Validation figures after each epoch."""
-    return read_json(folder / "validation.json") if (folder / "validation.json").exists() else []
 
 
 def divergence(folder: Path) -> str | None:

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from xdesc_jax import __version__, console
-from xdesc_jax.config import from_dict
+from xdesc_jax.config import TrainConfig, from_dict
 from xdesc_jax.evaluate.page import definitions, number, table, write_page
 from xdesc_jax.files.whole import atomic, read_json
 from xdesc_jax.sweep import drawing
@@ -110,7 +110,7 @@ def write_best(workdir: Path, settings: Sequence[Setting]) -> dict[str, Path]:
     for place, setting in enumerate(settings, 1):
         record = setting.best
         try:
-            config = from_dict(record["config"])
+            config = from_dict(record["config"], TrainConfig)
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f"{workdir}: member {record['member']}: its configuration cannot be used: {error}"

@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from xdesc_jax import console
-from xdesc_jax.config import differences, load_config
+from xdesc_jax.config import load_config
 from xdesc_jax.data.schema import RecordInfo
 from xdesc_jax.sweep import plan
 from xdesc_jax.sweep.config import Member, SweepConfig, expand, sweep_hash
-from xdesc_jax.sweep.group import Devices, train_group
-from xdesc_jax.sweep.member_run import divergence, epochs_done, history, record
+from xdesc_jax.sweep.group import train_group
+from xdesc_jax.sweep.member_run import divergence, epochs_done, record
 from xdesc_jax.sweep.member_run import folder_of as run_of
 from xdesc_jax.sweep.results import append_result, read_results, write_merged
-from xdesc_jax.train import parallel
 from xdesc_jax.train.checkpoint import METRIC
-from xdesc_jax.train.run_directory import check_batch, clear, keep_settings
+from xdesc_jax.train.devices import Devices
+from xdesc_jax.train.run_directory import clear, history, keep_settings
 from xdesc_jax.train.translators import inputs
 
 SETTINGS = "sweep.json"
@@ -69,10 +69,9 @@ def sweep(
     settings = load_config(config, SweepConfig)
     info = RecordInfo.load(data)
     members = expand(settings)
-    devices = parallel.choose_devices(require_accelerator)
-    parallel.keep_compiled(devices)
-    for member in members:  # what cannot be carried out must fail before anything is trained
-        check_batch(member.config.batch_size, devices)
+    # What cannot be carried out must fail before anything is trained.
+    devices = Devices.choose([m.config.batch_size for m in members], require_accelerator, steps_per_dispatch)
+    for member in members:
         inputs.choose_specs(info, member.config)
     if settings.halving and len({m.config.epochs for m in members}) > 1:
         raise ValueError("halving compares members after as many epochs: epochs cannot vary with it")
@@ -86,11 +85,11 @@ def sweep(
             "populations": ", ".join(str(len(group)) for group in plan.groups(mine, population)) or "none",
             "halving": f"one of {settings.halving} goes on" if settings.halving else "none",
             "data": data,
-            "devices": f"{len(devices)} x {devices[0].device_kind}",
+            "devices": str(devices),
         },
     )
     lines = workdir / "results" / f"{index}-of-{count}.jsonl"
-    _train(mine, settings, info, workdir, lines, population, Devices(devices, steps_per_dispatch))
+    _train(mine, settings, info, workdir, lines, population, devices)
     write_merged(workdir)
     _summary(workdir, settings.fields)
     return workdir
@@ -103,7 +102,7 @@ def _train(
     workdir: Path,
     lines: Path,
     population: int,
-    runs_on: Devices,
+    devices: Devices,
 ) -> None:
     """Trains the members of a shard from rung to rung, and writes their results."""
     ended = {entry["member"] for entry in read_results(workdir)}
@@ -117,7 +116,7 @@ def _train(
             due = [member for member in group if member.name not in ended]
             if not all(_has_come_to(run_of(workdir, member), until) for member in due):
                 console.out.print(f"population {number} of {len(groups)}: {len(due)} members to epoch {until}")
-                train_group(due, since, until, info, workdir, runs_on)
+                train_group(due, since, until, info, workdir, devices)
             for member in due:
                 status = "diverged" if divergence(run_of(workdir, member)) else "finished"
                 if status == "diverged" or until == member.config.epochs:
@@ -156,17 +155,12 @@ def _keep_settings(
     clear(workdir, overwrite, file=SETTINGS, kind="sweep")
     described: dict[str, Any] = {
         "hash": sweep_hash(settings, info.config_hash),
-        "config": settings.describe(),
+        "config": json.loads(json.dumps(settings.describe())),
         "fields": settings.fields,
         "data": {"path": str(info.path), "hash": info.config_hash},
         "members": [member.name for member in members],
     }
-
-    def changes(found: dict[str, Any]) -> list[str]:
-        changed = differences(found["config"], json.loads(json.dumps(described["config"])))
-        return changed + differences({"data": found["data"]["hash"]}, {"data": info.config_hash})
-
-    keep_settings(workdir, described, changes, file=SETTINGS)
+    keep_settings(workdir, described, lambda kept: (kept["config"], {"data": kept["data"]["hash"]}), file=SETTINGS)
 
 
 def _summary(workdir: Path, fields: Sequence[str]) -> None:

@@ -12,18 +12,18 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-import jax
 import numpy as np
 
 from xdesc_jax.console import out, progress_bar
 from xdesc_jax.data.prefetch import device_prefetch
-from xdesc_jax.files.whole import read_json, write_json
 from xdesc_jax.train import hosts
 from xdesc_jax.train.checkpoint import METRIC, Checkpoints, Position, check_finite
+from xdesc_jax.train.devices import Batches, Devices
 from xdesc_jax.train.log import Logs
 from xdesc_jax.train.preemption import Preempted, Stop
+from xdesc_jax.train.run_directory import append_validation
 from xdesc_jax.train.state import TrainState
 
 B = TypeVar("B")
@@ -43,14 +43,6 @@ class LoopConfig(Protocol):
     def checkpoint_every(self) -> int: ...
     @property
     def log_every(self) -> int: ...
-
-
-class Batches(NamedTuple):
-    """What the loop needs of a data source."""
-
-    per_epoch: int
-    epoch: Callable[[int, int], Iterator[Mapping[str, np.ndarray]]]  # (epoch, first batch) -> batches
-    place: Callable[[Sequence[Mapping[str, np.ndarray]]], dict[str, jax.Array]]  # those of a dispatch, onto the devices
 
 
 class Window:
@@ -97,20 +89,11 @@ def grouped(batches: Iterator[B], sizes: Iterable[int]) -> Iterator[list[B]]:
         yield list(itertools.islice(batches, size))
 
 
-def steps_of(mapped: Callable[..., Callable], together: int) -> tuple[Callable, tuple[int, Callable] | None]:
-    """A step and what does several in one dispatch (None of one), as `fit` takes them.
-
-    Args:
-        mapped: (together=) -> the step over the devices, of which a dispatch does as many.
-        together: steps of one dispatch.
-    """
-    return mapped(), (together, mapped(together=together)) if together > 1 else None
-
-
 def fit(
     state: TrainState,
     start: Position,
     step: Callable[..., tuple[TrainState, dict[str, Any]]],
+    devices: Devices,
     batches: Batches,
     validate: Callable[[TrainState], dict[str, Any]],
     checkpoints: Checkpoints,
@@ -118,23 +101,22 @@ def fit(
     config: LoopConfig,
     key: Any,
     hyper: Any,
-    several: tuple[int, Callable[..., tuple[TrainState, dict[str, Any]]]] | None = None,
     members: Sequence[str] | None = None,
 ) -> TrainState:
     """Trains from `start` to the last epoch.
 
     Args:
-        state: where to start, on the devices.
+        state: where to start.
         start: the next batch.
-        step: (state, batch, key, hyper) -> (state, metrics as sums, 'loss' among them).
+        step: (state, batch, key, hyper, axis_name=) -> (state, metrics as sums, 'loss' among them).
+        devices: what it runs on; where their steps of a dispatch would pass a checkpoint, a log line or the end of an
+            epoch, they are done one by one.
         batches: the data.
         validate: state -> figures, `METRIC` among them; called at the end of each epoch.
         checkpoints: of the run.
         run: the run directory.
         config: epochs and intervals.
         key, hyper: handed to each step.
-        several: a number of steps, and the step that does as many in one dispatch; where that number would pass a
-            checkpoint, a log line or the end of an epoch, `step` does them one by one.
         members: names of the members of a population; its metrics are [K] each, and its step sees to it that the
             weights stay finite.
 
@@ -147,7 +129,9 @@ def fit(
     """
     total = config.epochs * batches.per_epoch
     done = start.step
-    together, many = several or (1, step)
+    together = devices.steps_per_dispatch
+    one, many = devices.steps(step)
+    state = devices.replicate(state)
     with Logs(run, done) as log, progress_bar("rows", hosts.is_lead()) as bar, Stop() as stop:
         task = bar.add_task("training", total=total * config.batch_size, completed=done * config.batch_size)
         window = Window()
@@ -189,7 +173,7 @@ def fit(
             feed = device_prefetch(grouped(batches.epoch(epoch, first), sizes), batches.place)
             number = first
             for size, batch in zip(sizes, feed, strict=True):
-                state, metrics = (step if size == 1 else many)(state, batch, key, hyper)
+                state, metrics = (one if size == 1 else many)(state, batch, key, hyper)
                 pending.append((Position(done, epoch, number), size, metrics))
                 done, number = done + size, number + size
                 settle(IN_FLIGHT)
@@ -221,10 +205,3 @@ def fit(
                 raise preempted()
     checkpoints.verify()
     return state
-
-
-def append_validation(run: Path, entry: dict[str, Any]) -> None:
-    """Adds the figures of an epoch to `RUN/validation.json`, in place of any of the same step or later."""
-    path = run / "validation.json"
-    earlier = read_json(path) if path.exists() else []
-    write_json(path, [e for e in earlier if e["step"] < entry["step"]] + [entry])

@@ -1,7 +1,7 @@
 """What every training does with its run directory, and with the configuration file that gives its defaults.
 
 In: a folder, settings and checkpoints. Out: the folder cleared or found to be of this very run, the settings in its
-`config.json`, and the state to go on from.
+`config.json`, the figures in its `validation.json`, and the state to go on from.
 """
 
 from __future__ import annotations
@@ -13,30 +13,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import jax
 import tyro
 
 from xdesc_jax import console
-from xdesc_jax.config import load_config
+from xdesc_jax.config import differences, load_config
 from xdesc_jax.files.whole import read_json, write_json
 from xdesc_jax.train import hosts
 from xdesc_jax.train.checkpoint import Checkpoints, Position
 from xdesc_jax.train.state import TrainState
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
-SETTINGS = "config.json"
+SETTINGS, VALIDATION = "config.json", "validation.json"
 Config = TypeVar("Config")
-
-
-def check_batch(batch_size: int, devices: Sequence[Any], steps_per_dispatch: int = 1) -> None:
-    """Raises ValueError where the devices of all hosts cannot share a batch, or there is no step in a dispatch."""
-    if steps_per_dispatch < 1:
-        raise ValueError(f"steps_per_dispatch is {steps_per_dispatch}, expected at least 1")
-    count, of_hosts = len(devices), f" of {jax.process_count()} hosts" if hosts.several() else ""
-    if batch_size % count:
-        raise ValueError(f"batch_size {batch_size} does not divide over {count} devices{of_hosts}")
-    if count != jax.local_device_count() * jax.process_count():
-        raise ValueError(f"{hosts.who()} has {jax.local_device_count()} of {count} devices, expected as many on each")
+Parsed = TypeVar("Parsed")
 
 
 def clear(run: Path, overwrite: bool, *, file: str = SETTINGS, kind: str = "run") -> None:
@@ -55,14 +44,14 @@ def clear(run: Path, overwrite: bool, *, file: str = SETTINGS, kind: str = "run"
 
 
 def keep_settings(
-    run: Path, settings: dict[str, Any], changes: Callable[[dict[str, Any]], list[str]], *, file: str = SETTINGS
+    run: Path, settings: dict[str, Any], decisive: Callable[[dict[str, Any]], Sequence[Any]], *, file: str = SETTINGS
 ) -> str:
     """Writes the settings with the versions of the libraries, or compares them with what is there.
 
     Args:
         run: the run directory.
         settings: what is kept; `hash` identifies the run.
-        changes: settings found -> what differs from these.
+        decisive: settings -> those parts, each by name, whose differences are told where the hash is another.
         file: where they are, in the folder.
 
     Returns:
@@ -76,9 +65,55 @@ def keep_settings(
         versions = {name: importlib.metadata.version(name) for name in PACKAGES}
         write_json(path, {**settings, "versions": versions})
     elif (found := read_json(path))["hash"] != settings["hash"]:
-        what = "; ".join(changes(found))
+        parts = zip(decisive(found), decisive(settings), strict=True)
+        what = "; ".join(line for old, new in parts for line in differences(old, new))
         raise ValueError(f"{run}: was started with other settings ({what}); pass --overwrite or another folder")
     return settings["hash"]
+
+
+def read_settings(
+    run: Path, stage: str, keys: Sequence[str], parse: Callable[[dict[str, Any]], Parsed]
+) -> tuple[dict[str, Any], Parsed]:
+    """The settings that a run was made with.
+
+    Args:
+        run: the run directory.
+        stage: the words that make such runs.
+        keys: that its settings have.
+        parse: settings -> what they say, as this version has it.
+
+    Returns:
+        The settings as they are kept, and parsed.
+
+    Raises:
+        FileNotFoundError: not a run directory.
+        ValueError: the run of something else, or of a version whose configuration was another one.
+    """
+    path = run / SETTINGS
+    if not path.exists():
+        raise FileNotFoundError(f"{run}: not a run directory (no {SETTINGS}); see `{stage}`")
+    settings = read_json(path)
+    if lacking := [key for key in keys if key not in settings]:
+        raise ValueError(f"{path}: not of `{stage}`, lacks {lacking}, expected the keys {list(keys)}")
+    try:
+        return settings, parse(settings)
+    except (AttributeError, TypeError, ValueError) as error:  # the dataclasses name the key
+        raise ValueError(f"{path}: not a configuration of this version ({error})") from error
+
+
+def history(run: Path) -> list[dict[str, Any]]:
+    """Validation figures after each epoch, with its `step` and `epoch`."""
+    return read_json(run / VALIDATION) if (run / VALIDATION).exists() else []
+
+
+def figures_at(run: Path, step: int) -> dict[str, Any] | None:
+    """Validation figures of a step; None where it was not measured."""
+    return next((entry for entry in history(run) if entry["step"] == step), None)
+
+
+def append_validation(run: Path, entry: dict[str, Any]) -> None:
+    """Adds the figures of an epoch, in place of any of the same step or later."""
+    write_json(run / VALIDATION, [e for e in history(run) if e["step"] < entry["step"]] + [entry])
 
 
 def resumed(checkpoints: Checkpoints, like: TrainState) -> tuple[TrainState, Position] | None:

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from pipelines.corner import camera, save_photos
+from xdesc_jax.data.build import build
 from xdesc_jax.data.columns import open_column
 from xdesc_jax.data.pairs import multiview
 from xdesc_jax.data.pairs.multiview import MultiviewPairs, MultiviewSettings, places
 from xdesc_jax.data.pairs.tracks import PairRules
-from xdesc_jax.data.records import RecordSettings, build
+from xdesc_jax.data.plan import RecordSettings
 from xdesc_jax.data.schema import KEYPOINT, PAIR, PATCH, PHOTO, POINT
 from xdesc_jax.features.images import UnreadablePhoto
 from xdesc_jax.mapping.from_photos import NotReconstructed, ReconstructSettings

@@ -5,22 +5,20 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
+from tests.support.killed import kill_within
 from tests.support.root import ROOT
 from xdesc_jax import cli
-from xdesc_jax.config import OptimizerConfig, load_config
+from xdesc_jax.config import OptimizerConfig, from_dict, load_config
 from xdesc_jax.data.mixture import Part
 from xdesc_jax.features import l2net
 from xdesc_jax.features.weights import write_arrays
-from xdesc_jax.train.descriptors.config import AugmentationConfig, DescriptorConfig, from_dict
+from xdesc_jax.train.descriptors.config import AugmentationConfig, DescriptorConfig
 from xdesc_jax.train.descriptors.export import load_descriptor
 from xdesc_jax.train.descriptors.run import train_descriptor
 
@@ -51,22 +49,23 @@ def test_a_killed_run_ends_as_an_uninterrupted_one(descriptor_run, pair_parts, d
     """SIGKILL while the checkpoint within the first epoch is being written."""
     run = tmp_path / "run"
     script = f"""
-import os, signal, sys
-sys.path[:0] = [{str(ROOT)!r}]
+import os, signal
 from pathlib import Path
 from xdesc_jax.data.mixture import Part
-from xdesc_jax.train import checkpoint, descriptor_run
-from xdesc_jax.train.descriptors.config import from_dict
+from xdesc_jax.config import from_dict
+from xdesc_jax.train import checkpoint
+from xdesc_jax.train.descriptors.config import DescriptorConfig
+from xdesc_jax.train.descriptors.run import train_descriptor
 save = checkpoint.Checkpoints.save
 def save_and_die(*arguments):
     save(*arguments)
     os.kill(os.getpid(), signal.SIGKILL)
 checkpoint.Checkpoints.save = save_and_die
 parts = [Part(Path(path), weight) for path, weight in {[(str(p.path), p.weight) for p in pair_parts]!r}]
-descriptor_run.train_descriptor(from_dict({dataclasses.asdict(descriptor_config)!r}), parts, Path({str(run)!r}))
+config = from_dict({dataclasses.asdict(descriptor_config)!r}, DescriptorConfig)
+train_descriptor(config, parts, Path({str(run)!r}))
 """
-    killed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    kill_within(script)
     train_descriptor(descriptor_config, pair_parts, run)
     assert log_lines(run) == log_lines(descriptor_run)
     for a, b in zip(weights(run), weights(descriptor_run), strict=True):
@@ -144,7 +143,7 @@ def test_the_command_line_overrides_the_configuration_file(monkeypatch):
 def test_configurations_are_of_the_stage_and_survive_json():
     config = load_config(ROOT / "configs" / "sosnet.py", DescriptorConfig)
     config = dataclasses.replace(config, augmentation=AugmentationConfig(gamma=0.1), rows_per_epoch=5)
-    assert from_dict(json.loads(json.dumps(dataclasses.asdict(config)))) == config
+    assert from_dict(json.loads(json.dumps(dataclasses.asdict(config))), DescriptorConfig) == config
     with pytest.raises(ValueError, match="returned TrainConfig, expected DescriptorConfig"):
         load_config(ROOT / "configs" / "tiny.py", DescriptorConfig)
 

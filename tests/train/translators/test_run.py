@@ -5,9 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-import signal
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.support.root import ROOT
+from tests.support.killed import kill_within
 from xdesc_jax import console
 from xdesc_jax.config import LossConfig, ModelConfig, OptimizerConfig
 from xdesc_jax.descriptors import DescriptorSpec, from_stored
@@ -71,11 +68,11 @@ def test_a_killed_run_ends_as_an_uninterrupted_one(straight, toy_records, toy_co
     """SIGKILL while the first or third checkpoint is being written: in an epoch, and behind its end."""
     run = tmp_path / "run"
     script = f"""
-import os, signal, sys
-sys.path[:0] = [{str(ROOT)!r}]
+import os, signal
 from pathlib import Path
 from xdesc_jax.config import from_dict
-from xdesc_jax.train import checkpoint, run
+from xdesc_jax.train import checkpoint
+from xdesc_jax.train.translators import run
 save, seen = checkpoint.Checkpoints.save, []
 def save_and_die(*arguments):
     save(*arguments)
@@ -85,8 +82,7 @@ def save_and_die(*arguments):
 checkpoint.Checkpoints.save = save_and_die
 run.train(from_dict({dataclasses.asdict(toy_config)!r}), Path({str(toy_records)!r}), Path({str(run)!r}))
 """
-    killed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    kill_within(script)
     train(toy_config, toy_records, run)
     assert log_lines(run) == log_lines(straight)
     for a, b in zip(weights(run), weights(straight), strict=True):

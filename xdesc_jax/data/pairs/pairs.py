@@ -12,9 +12,10 @@ from typing import Literal
 import numpy as np
 
 from xdesc_jax import console
+from xdesc_jax.data.build import build, make, work_folder
 from xdesc_jax.data.pairs.multiview import MultiviewPairs, MultiviewSettings
 from xdesc_jax.data.pairs.warped import WarpedPairs, WarpedSettings
-from xdesc_jax.data.records import RecordSettings, make
+from xdesc_jax.data.plan import RecordSettings
 from xdesc_jax.data.schema import RecordInfo
 
 WARPED, PLACES = WarpedSettings(), MultiviewSettings()
@@ -59,7 +60,7 @@ def pairs(
     if (photos is None) == (multiview is None):
         raise ValueError("pairs come from --photos or from --multiview places: name one of the two")
     settings = RecordSettings(format, validation_share, seed, None, rows_per_shard)
-    work = out.with_name(f".{out.name}.work")
+    work = work_folder(out)
     source: WarpedPairs | MultiviewPairs
     if photos is not None:
         source = WarpedPairs(photos, warped, work / "parts", processes=processes, strict=strict)
@@ -67,7 +68,7 @@ def pairs(
         assert multiview is not None
         source = MultiviewPairs(multiview, work / "places", places, strict=strict)
     shown = {"out": out, "found": f"{len(source.names)} photos or places"}
-    info = make("pairs", shown, out, source, work, settings, overwrite)
+    info = make("pairs", shown, out, source, work, settings, overwrite, build)
     if isinstance(source, WarpedPairs) and len(source.residuals):
         _summarize_residuals(source.residuals)
     return info

@@ -6,7 +6,7 @@ In: a `configs/*.py` file with `get_config()`. Out: a `DescriptorConfig`, printe
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import Literal
 
 from xdesc_jax.config import OptimizerConfig
 from xdesc_jax.files.whole import config_hash
@@ -69,9 +69,3 @@ class DescriptorConfig:
     @property
     def hash(self) -> str:
         return config_hash(dataclasses.asdict(self))
-
-
-def from_dict(fields: dict[str, Any]) -> DescriptorConfig:
-    """The inverse of `dataclasses.asdict`, for configurations saved as JSON."""
-    nested = {"optimizer": OptimizerConfig, "augmentation": AugmentationConfig}
-    return DescriptorConfig(**{k: nested[k](**v) if k in nested else v for k, v in fields.items()})

@@ -17,13 +17,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from xdesc_jax import __version__, console
+from xdesc_jax.config import from_dict
 from xdesc_jax.features import l2net
 from xdesc_jax.features.l2net import L2Net
 from xdesc_jax.features.weights import write_arrays
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, read_json, write_json
 from xdesc_jax.train.checkpoint import Position, load_state
-from xdesc_jax.train.descriptors.config import DescriptorConfig, from_dict
+from xdesc_jax.train.descriptors.config import DescriptorConfig
 from xdesc_jax.train.descriptors.step import create_state, describe, network_of
+from xdesc_jax.train.run_directory import figures_at, read_settings
 
 SUFFIX = "-xdesc"  # our weights are never taken for the authors'
 FLOAT16_DEVIATION = 0.01  # largest distance of unit descriptors that float16 weights may make
@@ -98,15 +100,9 @@ def load_descriptor(run: Path | str, which: str = "best") -> TrainedDescriptor:
         ValueError: the run of something else, no checkpoint yet, or none that can be read.
     """
     run = Path(run)
-    if not (run / "config.json").exists():
-        raise FileNotFoundError(f"{run}: not a run directory (no config.json); see `xdesc train-descriptor`")
-    settings = read_json(run / "config.json")
-    if lacking := [key for key in SETTINGS if key not in settings]:
-        raise ValueError(f"{run / 'config.json'}: not of `xdesc train-descriptor`, lacks {lacking}")
-    try:
-        config = from_dict(settings["config"])
-    except TypeError as error:  # names the key
-        raise ValueError(f"{run / 'config.json'}: not a configuration of this version ({error})") from error
+    settings, config = read_settings(
+        run, "xdesc train-descriptor", SETTINGS, lambda kept: from_dict(kept["config"], DescriptorConfig)
+    )
     like = jax.eval_shape(lambda key: create_state(l2net.init(key)), jax.random.key(0))
     state, position = load_state(run, settings["hash"], like, which)
     return TrainedDescriptor(network_of(state.params, state.batch_stats), position, config, settings)
@@ -160,8 +156,6 @@ def sample_patches(count: int = 256) -> np.ndarray:
 def card(run: Path, trained: TrainedDescriptor, which: str) -> dict[str, Any]:
     """What there is to say about weights: data, training, figures, and the command that makes them."""
     config, settings, step = trained.config, trained.settings, trained.position.step
-    history = read_json(run / "validation.json") if (run / "validation.json").exists() else []
-    figures = [entry for entry in history if entry["step"] == step]
     before = settings.get("started_from")
     pairs = step * config.batch_size
     name = config.network + SUFFIX
@@ -187,7 +181,7 @@ def card(run: Path, trained: TrainedDescriptor, which: str) -> dict[str, Any]:
         "config": dataclasses.asdict(config),
         "config_hash": config.hash,
         "run_hash": settings["hash"],
-        "validation": figures[-1] if figures else None,
+        "validation": figures_at(run, step),
         "validation_at_start": read_json(run / "start.json") if (run / "start.json").exists() else None,
         "versions": {"xdesc-jax": __version__} | settings["versions"],
         "command": training_command(config, settings),

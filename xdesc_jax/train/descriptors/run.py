@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,18 +17,17 @@ import jax
 import tyro
 
 from xdesc_jax import console, pretrained
-from xdesc_jax.config import differences
 from xdesc_jax.data.mixture import Mixture, Part, parse_parts, validation_rows
 from xdesc_jax.features import l2net
 from xdesc_jax.features.l2net import L2Net
 from xdesc_jax.files.whole import config_hash, content_hash, read_json, write_json
-from xdesc_jax.train import parallel
 from xdesc_jax.train.checkpoint import Checkpoints, Position
 from xdesc_jax.train.descriptors.config import DescriptorConfig
 from xdesc_jax.train.descriptors.step import DescriptorHyper, augment, create_state, network_of, train_step
 from xdesc_jax.train.descriptors.validation import validator
-from xdesc_jax.train.loop import Batches, fit, steps_of
-from xdesc_jax.train.run_directory import check_batch, clear, defaults_of, keep_settings, resumed
+from xdesc_jax.train.devices import Devices
+from xdesc_jax.train.loop import fit
+from xdesc_jax.train.run_directory import clear, defaults_of, history, keep_settings, resumed
 from xdesc_jax.train.state import SCHEDULES, TrainState, learning_rate_factor
 
 
@@ -60,11 +60,8 @@ def train_descriptor(
         FloatingPointError: training diverged.
     """
     run = Path(workdir)
-    devices = parallel.choose_devices(require_accelerator)
-    parallel.keep_compiled(devices)
-    check_batch(config.batch_size, devices, steps_per_dispatch)
-    device = f"{len(devices)} x {devices[0].device_kind}"
-    device += f" ({os.cpu_count()} cores)" if devices[0].platform == "cpu" else ""
+    devices = Devices.choose([config.batch_size], require_accelerator, steps_per_dispatch)
+    device = f"{devices} ({os.cpu_count()} cores)" if devices.platform == "cpu" else str(devices)
     # What cannot be carried out must fail here, before anything is written.
     init = pretrained.resolve(init, "weights") if init else None
     given = l2net.load_either(init) if init else None
@@ -90,20 +87,15 @@ def train_descriptor(
         params, stats = jax.device_get((state.params, state.batch_stats))
         return measure(network_of(params, stats), held_out)
 
-    checkpoints = Checkpoints(run, run_hash)
-    try:
+    with closing(Checkpoints(run, run_hash)) as checkpoints:
         state, start = _begin(checkpoints, config, given)
         if not (run / "start.json").exists():
             write_json(run / "start.json", validate(state))  # untrained, or of the weights given
-        mapped = partial(parallel.pmapped_step, _step(config, training, devices), devices)
-        one, several = steps_of(mapped, steps_per_dispatch)
         fit(
-            parallel.replicate(state, devices), start, one, _batches(training, devices), validate, checkpoints, run,
-            config, jax.random.fold_in(jax.random.key(config.seed), 1),
-            DescriptorHyper(config.optimizer.learning_rate, config.margin), several,
+            state, start, _step(config, training, devices.platform), devices, devices.batches(training), validate,
+            checkpoints, run, config, jax.random.fold_in(jax.random.key(config.seed), 1),
+            DescriptorHyper(config.optimizer.learning_rate, config.margin),
         )  # fmt: skip
-    finally:
-        checkpoints.close()
     _summary(run)
     return run
 
@@ -114,7 +106,7 @@ def _names(parts: list[Part]) -> dict[str, Part]:
     return {name if names.count(name) == 1 else str(p.path): p for name, p in zip(names, parts, strict=True)}
 
 
-def _step(config: DescriptorConfig, training: Mixture, devices: list[Any]) -> partial:
+def _step(config: DescriptorConfig, training: Mixture, platform: str) -> partial:
     total = config.epochs * training.batches_per_epoch
     changes = dataclasses.asdict(config.augmentation)
     return partial(
@@ -130,15 +122,8 @@ def _step(config: DescriptorConfig, training: Mixture, devices: list[Any]) -> pa
             warmup_steps=config.optimizer.warmup_steps,
             total_steps=total,
         ),  # fmt: skip
-        convolution=l2net.training_convolution(devices[0].platform),
+        convolution=l2net.training_convolution(platform),
     )
-
-
-def _batches(training: Mixture, devices: list[Any]) -> Batches:
-    if training.resident:
-        place = parallel.resident_batches(training.take_arrays(), devices)
-        return Batches(training.batches_per_epoch, training.row_batches, place)
-    return Batches(training.batches_per_epoch, training.epoch, partial(parallel.split_batches, devices=devices))
 
 
 def _begin(checkpoints: Checkpoints, config: DescriptorConfig, given: L2Net | None) -> tuple[TrainState, Position]:
@@ -167,7 +152,7 @@ def _prepare(
     settings["started_from"] = started_from(init) if init else None
     settings["rows"] = {name: info.counts for name, info in zip(_names(parts), training.infos, strict=True)}
     settings["rows_per_epoch"] = training.rows
-    return keep_settings(run, settings, lambda found: differences({k: found.get(k) for k in decisive}, decisive))
+    return keep_settings(run, settings, lambda kept: ({key: kept.get(key) for key in decisive},))
 
 
 def started_from(init: Path) -> dict[str, Any]:
@@ -179,7 +164,7 @@ def started_from(init: Path) -> dict[str, Any]:
 
 
 def _summary(run: Path) -> None:
-    start, figures = read_json(run / "start.json"), read_json(run / "validation.json")[-1]
+    start, figures = read_json(run / "start.json"), history(run)[-1]
     console.table(
         f"validation after epoch {figures['epoch']} (at the start)",
         ("records", "rank-1", "FPR at 95 % recall", "loss"),

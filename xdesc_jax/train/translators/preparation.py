@@ -14,15 +14,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from xdesc_jax.config import TrainConfig, differences
-from xdesc_jax.data.resident import ResidentSet
+from xdesc_jax.config import TrainConfig
 from xdesc_jax.data.schema import TRAIN, VALIDATION, RecordInfo
 from xdesc_jax.data.source import Source
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.files.whole import config_hash, content_hash
 from xdesc_jax.networks.mlp import Networks
-from xdesc_jax.train import parallel
-from xdesc_jax.train.loop import Batches
 from xdesc_jax.train.run_directory import keep_settings
 from xdesc_jax.train.translators import inputs
 from xdesc_jax.train.translators.inputs import Statistics
@@ -36,14 +33,6 @@ def open_splits(data: Path, config: TrainConfig, specs: Specs) -> tuple[Source, 
     host, hosts = jax.process_index(), jax.process_count()
     training = inputs.open_split(data, TRAIN, config, specs, config.batch_size, host, hosts)
     return training, inputs.open_split(data, VALIDATION, config, specs, min(config.batch_size, 1024))
-
-
-def batches_of(training: Source, devices: list[Any], backend: parallel.Backend = parallel.BACKENDS["pmap"]) -> Batches:
-    """The training batches for the loop; of a set held on the devices, row numbers travel alone."""
-    if isinstance(training, ResidentSet):
-        place = backend.resident(training.arrays, devices)
-        return Batches(training.batches_per_epoch, training.row_batches, place)
-    return Batches(training.batches_per_epoch, training.epoch, lambda group: backend.split(group, devices))
 
 
 def step_of(
@@ -84,15 +73,8 @@ def keep_run_settings(
         "weights": {name: content_hash(file) for name, file in inputs.weight_files(config, specs).items()},
         **addition,
     }
-    decisive = {"config": settings["config"], "data": info.config_hash, **_inputs(settings)}
-    settings |= {"hash": config_hash(decisive)}
-
-    def changes(found: dict[str, Any]) -> list[str]:
-        changed = differences(found["config"], settings["config"])
-        changed += differences({"data": found["data"]["hash"]}, {"data": info.config_hash})
-        return changed + differences(_inputs(found), _inputs(settings))
-
-    return keep_settings(run, settings, changes)
+    settings["hash"] = config_hash({"config": settings["config"], "data": info.config_hash, **_inputs(settings)})
+    return keep_settings(run, settings, lambda kept: (kept["config"], {"data": kept["data"]["hash"]}, _inputs(kept)))
 
 
 def _inputs(settings: dict[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ and validation figures. Started again with the same settings, it goes on where i
 from __future__ import annotations
 
 import dataclasses
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,12 +18,12 @@ import tyro
 from xdesc_jax import console, pretrained
 from xdesc_jax.config import TrainConfig
 from xdesc_jax.data.schema import RecordInfo
-from xdesc_jax.files.whole import read_json
 from xdesc_jax.networks.mlp import Networks, build_networks
-from xdesc_jax.train import hosts, parallel
+from xdesc_jax.train import hosts
 from xdesc_jax.train.checkpoint import Checkpoints, Position
-from xdesc_jax.train.loop import fit, steps_of
-from xdesc_jax.train.run_directory import check_batch, clear, defaults_of, resumed
+from xdesc_jax.train.devices import Backend, Devices
+from xdesc_jax.train.loop import fit
+from xdesc_jax.train.run_directory import clear, defaults_of, history, resumed
 from xdesc_jax.train.state import TrainState
 from xdesc_jax.train.translators import inputs, preparation
 from xdesc_jax.train.translators.frozen import freeze_members, keep_frozen, with_added
@@ -43,7 +44,7 @@ def train(
     freeze: Literal["all", "none"] = "none",
     add: tuple[str, ...] = (),
     steps_per_dispatch: int = 1,
-    backend: Literal["pmap", "sharded"] = "pmap",
+    backend: Backend = "pmap",
     require_accelerator: bool = False,
     overwrite: bool = False,
 ) -> Path:
@@ -74,9 +75,7 @@ def train(
     bundle = load_bundle(init) if init else None
     config = with_added(config, None if config.inputs == "patches" else tuple(info.specs), bundle, freeze, add)
     specs = inputs.choose_specs(info, config)
-    devices = parallel.choose_devices(require_accelerator)
-    parallel.keep_compiled(devices)
-    check_batch(config.batch_size, devices, steps_per_dispatch)
+    devices = Devices.choose([config.batch_size], require_accelerator, steps_per_dispatch, backend)
     # What cannot be carried out must fail here, before anything is written.
     training, validation = preparation.open_splits(data, config, specs)
     inputs.inputs_function(config, specs, dict.fromkeys(specs, 1.0), augment=True)
@@ -100,33 +99,26 @@ def train(
             "configuration": f"{config.hash} {dataclasses.asdict(config)}",
             "data": f"{data} ({training.rows} rows to train on, {len(next(iter(rows.values())))} to validate)",
             "descriptors": ", ".join(specs),
-            "devices": f"{len(devices)} x {devices[0].device_kind}, {jax.process_count()} host(s), {backend}",
+            "devices": f"{devices}, {jax.process_count()} host(s), {backend}",
         },
     )
-    form = parallel.BACKENDS[backend]
-    networks = build_networks(specs, config.model, form.axis_name)
+    networks = build_networks(specs, config.model, devices.axis_name)
     if frozen is not None:
         plain, networks = (freeze_members(n, frozen, statistics.scale) for n in (plain, networks))
-    checkpoints = Checkpoints(run, run_hash)
-    state, start = _begin(checkpoints, plain, config, None if frozen else bundle, rows, statistics)
-    state = form.replicate(state, devices)
     step = preparation.step_of(networks, config, specs, statistics, training.batches_per_epoch)
     measure = validator(plain)
-    one, several = steps_of(partial(form.step, step, devices, donate=True), steps_per_dispatch)
-    batches = preparation.batches_of(training, devices, form)
 
     def validate(state: TrainState) -> dict[str, Any]:
         # Every host measures, by itself: from its own copy, as a computation on global arrays is all hosts' together.
         held = jax.device_get(state) if hosts.several() else state
         return measure({"params": held.params, "batch_stats": held.batch_stats}, rows)
 
-    try:
+    with closing(Checkpoints(run, run_hash)) as checkpoints:
+        state, start = _begin(checkpoints, plain, config, None if frozen else bundle, rows, statistics)
         fit(
-            state, start, one, batches, validate,
-            checkpoints, run, config, keys_of(config), hyper_of(config), several,
+            state, start, step, devices, devices.batches(training), validate, checkpoints, run, config,
+            keys_of(config), hyper_of(config),
         )  # fmt: skip
-    finally:
-        checkpoints.close()
     if hosts.is_lead():
         _summary(run)
     return run
@@ -151,7 +143,7 @@ def _begin(
 
 
 def _summary(run: Path) -> None:
-    figures = read_json(run / "validation.json")[-1]
+    figures = history(run)[-1]
     pairs = list(figures["translation_error"])
     console.table(
         f"validation after epoch {figures['epoch']}",

@@ -16,9 +16,9 @@ import numpy as np
 
 from xdesc_jax.config import TrainConfig, from_dict
 from xdesc_jax.descriptors import DescriptorSpec
-from xdesc_jax.files.whole import read_json
 from xdesc_jax.networks import mlp
 from xdesc_jax.train.checkpoint import Position, load_state
+from xdesc_jax.train.run_directory import figures_at, read_settings
 from xdesc_jax.train.state import TrainState
 from xdesc_jax.train.translators.frozen import freeze_members, load_frozen
 from xdesc_jax.train.translators.inputs import Statistics
@@ -66,16 +66,7 @@ def load_model(run: Path | str, which: str = "best") -> TrainedModel:
         ValueError: no checkpoint yet, none that can be read, or an incomplete config.json.
     """
     run = Path(run)
-    if not (run / "config.json").exists():
-        raise FileNotFoundError(f"{run}: not a run directory (no config.json); see `xdesc train`")
-    settings = read_json(run / "config.json")
-    if lacking := [key for key in SETTINGS if key not in settings]:
-        raise ValueError(f"{run / 'config.json'}: lacks {lacking}, expected the keys {list(SETTINGS)}")
-    try:
-        config = from_dict(settings["config"])
-        specs = {name: DescriptorSpec.from_dict(fields) for name, fields in settings["specs"].items()}
-    except (AttributeError, TypeError, ValueError) as error:  # the dataclasses name the key
-        raise ValueError(f"{run / 'config.json'}: not a configuration of this version ({error})") from error
+    settings, (config, specs) = read_settings(run, "xdesc train", SETTINGS, _parsed)
     networks = mlp.build_networks(specs, config.model)
     base = load_frozen(run, settings)
     if base is not None:
@@ -96,15 +87,18 @@ def load_model(run: Path | str, which: str = "best") -> TrainedModel:
     return extend(model, base) if base is not None else model
 
 
+def _parsed(settings: dict[str, Any]) -> tuple[TrainConfig, dict[str, DescriptorSpec]]:
+    specs = {name: DescriptorSpec.from_dict(fields) for name, fields in settings["specs"].items()}
+    return from_dict(settings["config"], TrainConfig), specs
+
+
 def _provenance(run: Path, settings: dict[str, Any], config: TrainConfig, position: Position) -> dict[str, Any]:
-    history = read_json(run / "validation.json") if (run / "validation.json").exists() else []
-    figures = [entry for entry in history if entry["step"] == position.step]
     # A model file travels: where the records lay is nobody's concern there.
     data = settings["data"] | {"path": Path(settings["data"]["path"]).name}
     return {
         "data": data, "init": settings["init"], "versions": settings["versions"],
         "config_hash": config.hash, "steps": position.step, "rows_seen": position.step * config.batch_size,
-        "validation": figures[-1] if figures else None,
+        "validation": figures_at(run, position.step),
     }  # fmt: skip
 
 

@@ -1,0 +1,112 @@
+"""An experiment on a map scene: the rows of a table, each repeated with several seeds.
+
+In: a scene with its features, a translator, and the rows. Out: figures of each repeat, kept as soon as their row is
+finished; `results.json` and a page with the table, in which a figure stands with its spread over the repeats.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pipelines.map_scene import MapScene
+from xdesc_jax import console
+from xdesc_jax.evaluate import map_drawing
+from xdesc_jax.evaluate.map_report import Spread, Table, both, write_map_report
+from xdesc_jax.evaluate.page import Picture
+from xdesc_jax.files.whole import config_hash, content_hash, read_json, write_json
+
+Row = TypeVar("Row")  # a dataclass of texts
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """What all rows of a table share.
+
+    Attributes:
+        place: the scene.
+        out: folder for everything that is made.
+        model: the translator's file.
+        ratio: of matching; 'auto' for the calibrated ones.
+        seeds: repeats of a row.
+        own: further settings, by the names under which results show them.
+    """
+
+    place: MapScene
+    out: Path
+    model: Path
+    ratio: float | Literal["auto"]
+    seeds: int
+    own: dict[str, Any]
+
+    @functools.cached_property
+    def settings(self) -> dict[str, Any]:
+        """What the results depend on."""
+        return {
+            "scene": self.place.folder.name,
+            "features": {d: content_hash(path) for d, path in self.place.stores.items()},
+            "model": content_hash(self.model),
+            **self.own,
+            "ratio": self.ratio,
+            "seeds": self.seeds,
+            "scale": self.place.scale,
+        }
+
+    def run(
+        self,
+        rows: Sequence[Row],
+        repeats: Callable[[Row], Iterable[dict[str, Any]]],
+        told: Callable[[dict[str, Any]], str],
+    ) -> list[dict[str, Any]]:
+        """The figures of all rows; those of finished ones are read.
+
+        Args:
+            rows: of the table.
+            repeats: gives the figures of a row, one a seed.
+            told: what to print of a row's entry.
+
+        Returns:
+            For each row its fields, and the figures of its 'repeats'.
+        """
+        expected = config_hash(self.settings)
+        results = []
+        for row in rows:
+            fields = dataclasses.asdict(row)  # type: ignore[call-overload]
+            path = self.out / "rows" / f"{' '.join(fields.values())}.json"
+            found = read_json(path) if path.exists() else {}
+            if found.get("hash") != expected:
+                found = {"hash": expected, **fields, "repeats": list(repeats(row))}
+                write_json(path, found)
+            results.append(found)
+            console.out.print(told(found), markup=False)
+        return results
+
+    def write(self, title: str, table: Table, results: list[dict[str, Any]], **further: Any) -> Path:
+        """Writes `results.json`, with further figures of all rows, and the page; gives the page."""
+        write_json(self.out / "results.json", {"settings": self.settings, **further, "rows": results})
+        title = f"{title}: {self.place.folder.name}"
+        return write_map_report(self.out / "report.html", title, [table], settings=self.settings)
+
+
+def spread(
+    entry: dict[str, Any], *keys: str, digits: int = 1, factor: float = 1, without: float | None = None
+) -> Spread:
+    """A figure of a row over its repeats; `without` stands for it in those that do not have it."""
+    values = []
+    for repeat in entry["repeats"]:
+        value: Any = repeat
+        for key in keys:
+            value = value.get(key, without) if isinstance(value, dict) else value
+        values.append(float("nan") if value is None else factor * value)
+    return Spread(tuple(values), digits)
+
+
+def bars(names: Sequence[str], spreads: Sequence[Spread], axis: str, title: str) -> Picture:
+    """A figure of all rows as bars."""
+    return both(
+        map_drawing.spread_bars, names, [s.mean for s in spreads], [s.deviation for s in spreads], axis,
+        title=title, caption="with their standard deviation over the repeats",
+    )  # fmt: skip
