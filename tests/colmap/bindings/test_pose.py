@@ -35,12 +35,12 @@ def test_wrong_correspondences_are_no_inliers():
     np.testing.assert_allclose(found.pose.translation, TRUE.translation, atol=1e-5)
 
 
-@pytest.mark.parametrize(("max_error_px", "inliers"), [(3.0, 150), (5.0, 170), (12.0, 200)])
+@pytest.mark.parametrize(("max_error_px", "inliers"), [(3.0, 150), (9.0, 170), (25.0, 200)])
 def test_inliers_are_those_within_the_error_that_is_allowed(max_error_px, inliers):
-    """150 exact positions, 20 that are off by 4 px, 30 by 8 px, in directions that cancel."""
+    """150 exact positions, 20 that are off by 6 px, 30 by 15 px, in directions that cancel."""
     xy, points = correspondences(200)
     angle = np.arange(50) * 2 * np.pi / 50 * 7
-    xy[150:] += np.where(np.arange(50) < 20, 4, 8)[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    xy[150:] += np.where(np.arange(50) < 20, 6, 15)[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
     found = estimate_pose(xy, points, CAMERA, max_error_px=max_error_px, seed=3)
     np.testing.assert_array_equal(found.inlier, np.arange(200) < inliers)
 
