@@ -79,6 +79,15 @@ def test_stored_form_returns_to_the_canonical_one(name):
     np.testing.assert_allclose(back, rows, atol=2e-3 if spec.storage_scale != 1 else 0, rtol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["colmap-sift", "opencv-sift"])
+def test_stored_values_are_rounded_to_the_nearest_and_not_cut(name):
+    spec = get_spec(name)
+    steps = np.array([0.4, 0.6, 7.25, 7.75, 99.49, 99.51, 254.6, 255.4])
+    rows = np.zeros((1, 128), np.float32)
+    rows[0, :8] = steps / 512
+    assert stored(rows, spec)[0, :8].tolist() == [0, 1, 7, 8, 99, 100, 255, 255]
+
+
 def test_stored_form_is_clipped_to_a_byte():
     assert stored(
         np.array([[1.0, 0.1]]), DescriptorSpec("a", 2, storage_dtype="uint8", storage_scale=512)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.support.databases import SPECS, edit, make_3, make_4, state, tables
+from tests.support.databases import SPECS, edit, make_3, make_4, sift_rows, state, tables
 from xdesc_jax.colmap.bindings.api import pycolmap
 from xdesc_jax.colmap.database import DatabaseReader
 from xdesc_jax.colmap.database_writer import DatabaseWriter
@@ -24,6 +24,20 @@ def test_replaced_rows_are_read_and_the_others_stay(database, tmp_path):
         assert after.translated_from("a b.jpg") == "colmap-sift"
         np.testing.assert_array_equal(after.descriptors("sub/é.jpg"), before.descriptors("sub/é.jpg"))
         assert after.spec("sub/é.jpg").name == "colmap-sift"
+
+
+@pytest.mark.parametrize("make", [make_3, make_4])
+def test_rows_have_the_type_by_which_colmap_tells_sift(tmp_path, make):
+    """COLMAP 3 keeps no types; what it wrote is SIFT."""
+    with DatabaseWriter(make(tmp_path / "map.db"), tmp_path / "out.db") as writer:
+        first, second, kept = sorted(writer.ids, key=writer.ids.get)[:3]
+        writer.set_descriptors(first, sift_rows(5), SPECS["colmap-sift"], "plain")
+        writer.set_descriptors(second, np.full((3, 3), 7, np.uint8), SPECS["bits"], None)
+    types = pycolmap.FeatureExtractorType
+    with pycolmap.Database.open(tmp_path / "out.db") as db:
+        found = [db.read_descriptors(writer.ids[name]) for name in (first, second, kept)]
+    assert [rows.type for rows in found] == [types.SIFT, types.UNDEFINED, types.SIFT]
+    np.testing.assert_array_equal(found[0].data, sift_rows(5))
 
 
 def test_no_rows_are_written_as_no_rows(database, tmp_path):

@@ -36,6 +36,38 @@ def test_similarity_is_recovered_in_spite_of_outliers(place):
     np.testing.assert_allclose(found.translation, MOVED.translation, atol=1e-5)
 
 
+def off_by(model, distances):
+    """The moved reference, its first photos off by some distances."""
+    reference = {name: MOVED.pose(pose) for name, pose in model.poses.items()}
+    for name, distance in zip(model.names, distances, strict=False):
+        center = reference[name].center + distance * np.array([0.6, -0.48, 0.64])
+        reference[name] = Pose(reference[name].rotation, -reference[name].rotation @ center)
+    return reference
+
+
+def test_photos_further_off_than_allowed_do_not_pull(place):
+    """COLMAP's own threshold would take 1 and 3.5 for near."""
+    folder, model = place
+    reference = off_by(model, [1.0, 1.0, 3.5])
+    found = [align(folder, model, reference, max_error=error, seed=7).points(model.points) for error in (0.1, 5.0)]
+    np.testing.assert_allclose(found[0], MOVED.points(model.points), atol=1e-5)
+    assert np.abs(found[1] - MOVED.points(model.points)).max() > 0.05
+
+
+def test_the_seed_decides_the_alignment(place):
+    """Positions off by about what is allowed, so samples disagree."""
+    folder, model = place
+    reference = off_by(model, np.random.default_rng(0).normal(scale=0.2, size=11))
+
+    def found(seed):
+        return tuple(align(folder, model, reference, max_error=0.1, seed=seed).translation)
+
+    first = [found(seed) for seed in range(1, 7)]
+    pycolmap.set_random_seed(99)
+    assert [found(seed) for seed in range(1, 7)] == first
+    assert len(set(first)) > 1
+
+
 def test_a_camera_sees_the_same_after_the_move(place):
     _, model = place
     pose, x = next(iter(model.poses.values())), model.points[:5]

@@ -33,6 +33,11 @@ def test_spacing_is_the_median_distance_to_the_nearest():
     assert spacing(list(REFERENCE.values())) == pytest.approx(1.5)  # 1, 1, 2, 2
 
 
+def test_a_camera_far_from_all_others_does_not_widen_the_spacing():
+    line = [at([x, 0, 0]) for x in (0, 1, 10, 12, 30)]  # 1, 1, 2, 2, 18 to the nearest, 4.8 in the mean
+    assert spacing(line) == pytest.approx(2)
+
+
 def test_spacing_of_one_camera_or_one_place_is_refused():
     with pytest.raises(ValueError, match="1 cameras"):
         spacing([at([0, 0, 0])])

@@ -10,6 +10,7 @@ from tests.support.feature_files import write_store
 from xdesc_jax.cli import main
 from xdesc_jax.colmap.bindings.api import pycolmap, read_model
 from xdesc_jax.colmap.model import Pose
+from xdesc_jax.evaluate.alignment import NotAlignable
 from xdesc_jax.evaluate.sfm import measure
 
 
@@ -52,6 +53,23 @@ def test_photos_that_are_not_registered_are_not_near(place):
     assert (result.asked, result.registered) == (11, 9)
     assert result.errors.within(0.1) == pytest.approx(9 / 11) and result.errors.within(np.inf) == 1
     assert result.errors.found.sum() == 9
+
+
+def test_a_model_is_aligned_within_the_largest_threshold_by_the_seed_given(place, monkeypatch):
+    """0.5 of the reference's spacing, and 0.5 m."""
+    truth, given = read_model(place / "true"), []
+    centers = np.array([pose.center for pose in truth.poses.values()])
+    apart = np.linalg.norm(centers[:, None] - centers, axis=2)
+    nearest = np.sort(apart, axis=1)[:, 1]
+
+    def refused(path, model, reference, max_error, seed):
+        given.append((max_error, seed))
+        raise NotAlignable("watched")
+
+    monkeypatch.setattr("xdesc_jax.evaluate.sfm.align", refused)
+    for scale in ("relative", "metric"):
+        measure(place / "found", read_model(place / "found"), truth.poses, truth.names, scale, seed=7)
+    assert given == [(pytest.approx(np.median(nearest) / 2), 7), (0.5, 7)]
 
 
 def test_what_cannot_be_aligned_has_its_reason_and_no_shares(place):

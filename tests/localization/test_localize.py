@@ -12,6 +12,7 @@ from xdesc_jax.cli import main
 from xdesc_jax.colmap.lists import read_poses
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.store import FeatureStore, StoreWriter
+from xdesc_jax.localization.localizer import Localizer, PoseSettings
 
 
 @pytest.fixture
@@ -62,6 +63,29 @@ def test_poses_and_results_are_written(place, tmp_path, queries, pairs):
     np.testing.assert_allclose(entry["qvec"], pose.quaternion, atol=1e-5)
     np.testing.assert_allclose(entry["tvec"], pose.translation, atol=1e-4)
     assert set(entry["seconds"]) == {"retrieval", "translation", "matching", "pose", "total"}
+
+
+def test_the_error_of_an_inlier_and_the_seed_that_were_asked_for_decide(place, tmp_path, queries, pairs):
+    """Keypoints that are off by about what is allowed, so that samples disagree."""
+    rng = np.random.default_rng(0)
+    moved = rewrite(
+        place.features["own-a"], tmp_path / "moved.h5",
+        lambda n, p: dataclasses.replace(p, keypoints=p.keypoints + rng.normal(size=(len(p), 2)).astype(np.float32)),
+    )  # fmt: skip
+    name, found = place.queries[0], {}
+    with FeatureStore(moved) as store:
+        photo = store.read(name)
+    for error, seed in ((1.5, 3), (1.5, 4), (2.5, 4)):
+        words = ["--query-features", moved, "--pairs", pairs, "--max-error-px", error, "--seed", seed]
+        out = tmp_path / f"{error} {seed}"
+        assert run(place, out, queries, *words) == 0
+        settings = PoseSettings(max_error_px=error, seed=seed)
+        localizer = Localizer.open(place.model, [place.features["own-a"]], settings=settings)
+        expected = localizer.localize(photo.keypoints, photo.descriptors, place.cameras[name])
+        found[error, seed] = results(out)["queries"][name]
+        np.testing.assert_allclose(found[error, seed]["tvec"], expected.pose.translation, rtol=1e-9)
+        assert found[error, seed]["inliers"] == expected.inliers
+    assert len({tuple(entry["tvec"]) for entry in found.values()}) == 3
 
 
 @pytest.mark.parametrize("mode", [("embed",), ("directional",), ("directional", "--target", "own-b")])

@@ -243,6 +243,25 @@ def test_a_guessed_focal_length_is_estimated(place, localizer):
     assert localizer.localize(keypoints, rows, camera).focal_px is None
 
 
+def test_the_error_of_an_inlier_and_the_seed_are_those_of_the_settings(place, localizer):
+    """A third of the keypoints is off by 15 px, the others by about half a pixel."""
+    keypoints, rows, camera = arguments(place, place.queries[0])
+    rng = np.random.default_rng(0)
+    angle = rng.uniform(0, 2 * np.pi, len(keypoints))
+    keypoints = keypoints + rng.normal(scale=0.5, size=keypoints.shape)
+    keypoints[::3] += 15 * np.stack([np.cos(angle), np.sin(angle)], axis=1)[::3]
+
+    def found(max_error_px, seed=3):
+        settings = PoseSettings(max_error_px=max_error_px, seed=seed)
+        return Localizer(localizer.map, settings=settings).localize(keypoints, rows, camera)
+
+    observing = found(25).inlier_keypoints
+    assert len(observing) == 120
+    assert found(5).inlier_keypoints.tolist() == observing[observing % 3 > 0].tolist()
+    of_seeds = [tuple(found(1.2, seed).pose.translation) for seed in (3, 4, 5, 6, 3, 4, 5, 6)]
+    assert of_seeds[:4] == of_seeds[4:] and len(set(of_seeds)) > 1
+
+
 def test_images_go_through_the_extractor(place):
     name = place.queries[0]
     photo = features(place, name)

@@ -95,6 +95,20 @@ def test_descriptors_come_back_as_they_were_with_their_spec(built):
             np.testing.assert_allclose(read.keypoints(name), written.keypoints(name), atol=2e-4)
 
 
+def test_colmaps_own_sift_alone_is_written_as_sift(scene, tmp_path):
+    """A SIFT of another kind, and bits, are bytes that COLMAP shall not compare."""
+    kinds = ("colmap-sift", "sift", "brief")
+    stores = [scene.write_features(tmp_path / f"{k}.h5", NAMES[i : i + 1], descriptor=k) for i, k in enumerate(kinds)]
+    with MatchWriter(tmp_path / "matches.h5") as writer:
+        writer.write(NAMES[0], NAMES[1], len(scene.xy[NAMES[0]]), scene.matches(*NAMES[:2]), np.ones(120, np.float32))
+    path, _ = build(tmp_path, stores, tmp_path / "matches.h5")
+    with pycolmap.Database.open(path) as db:
+        ids = {image.name: image.image_id for image in db.read_all_images()}
+        found = [db.read_descriptors(ids[name]).type for name in NAMES[:3]]
+    types = pycolmap.FeatureExtractorType
+    assert found == [types.SIFT, types.UNDEFINED, types.UNDEFINED]
+
+
 def test_every_photo_has_a_frame_and_every_camera_a_rig(built):
     with pycolmap.Database.open(built[0]) as db:
         assert (db.num_images(), db.num_frames(), db.num_rigs(), db.num_cameras()) == (7, 7, 7, 7)

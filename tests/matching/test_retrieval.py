@@ -62,12 +62,18 @@ def test_vlad_of_many_rows_equals_a_loop():
     np.testing.assert_allclose(vlad(rows, centers), sums.ravel() / np.sqrt(7), atol=1e-4)
 
 
-def test_vocabulary_finds_the_centres_of_clouds():
+def test_vocabulary_is_the_means_of_clouds():
+    """Clouds a tenth as wide as they are apart, so that no row of one is near its mean."""
     rng = np.random.default_rng(0)
     clouds = np.array([[9, 0, 0], [0, 9, 0], [0, 0, 9], [9, 9, 9]])
-    rows = {str(i): (clouds[rng.integers(4, size=50)] + 0.01 * rng.normal(size=(50, 3))) for i in range(5)}
-    found = vocabulary(rows.__getitem__, list(rows), 4, seed=1)
-    np.testing.assert_allclose(sorted(found.round().tolist()), sorted(clouds.tolist()), atol=0.1)
+    member = rng.integers(4, size=250)
+    rows = clouds[member] + rng.normal(size=(250, 3))
+    means = np.array([rows[member == k].mean(axis=0) for k in range(4)])
+    photos = dict(zip("abcde", np.split(rows, 5), strict=True))
+    found = vocabulary(photos.__getitem__, list(photos), 4, seed=1)
+    nearest = np.linalg.norm(means[:, None] - found, axis=2).argmin(axis=1)
+    assert sorted(nearest) == [0, 1, 2, 3]
+    np.testing.assert_allclose(found[nearest], means, rtol=1e-5)
 
 
 def test_vocabulary_is_no_larger_than_the_distinct_rows():

@@ -54,6 +54,17 @@ def test_the_covariance_of_photos_leaves_out_what_few_rows_add():
     np.testing.assert_allclose(found.photo_covariance, expected, atol=0.04)  # noise alone would add 0.18
 
 
+def test_zero_rows_change_no_statistics():
+    x, photo = photos(70, 20, seed=3)
+    rng = np.random.default_rng(0)
+    at = np.sort(rng.integers(0, len(x), 500))
+    with_zeros = np.insert(x, at, 0, axis=0), np.insert(photo, at, rng.integers(0, 70, 500))
+    found, expected = RowStatistics.of(*with_zeros), RowStatistics.of(x, photo)
+    np.testing.assert_allclose(found.mean, x.mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(found.std, x.std(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(found.photo_covariance, expected.photo_covariance, atol=1e-6)
+
+
 def test_few_photos_give_no_covariance():
     assert RowStatistics.of(*photos(63, 100, seed=1)).photo_covariance is None
 

@@ -170,6 +170,17 @@ def test_zero_rows_give_zero_rows_and_are_counted(translator, source, target):
     assert not found[[2, 5]].any() and found[[0, 1, 3, 4, 6, 7, 8]].any(axis=1).all()
 
 
+def test_zero_rows_do_not_count_as_rows_that_deviate():
+    """As many zero rows as others halve the mean and the norms: another scale, were they rows."""
+    rows = make_rows(100)["plain"]
+    model = Translator(make_bundle(statistics={"plain": RowStatistics.of(rows)}))
+    with_zeros = np.concatenate([rows, np.zeros((900, 9), np.float32)])
+    for take in ("__call__", "observe"):
+        stream = model.stream("plain", "grid")
+        getattr(stream, take)(with_zeros[np.random.default_rng(0).permutation(1000)])
+        assert [category for category, _ in stream.findings()] == [ZeroRowsWarning]
+
+
 def test_constant_rows_translate(translator):
     x = np.full((70, 12), 12**-0.5, np.float32)
     found = translator.translate(x, "grid", "plain")

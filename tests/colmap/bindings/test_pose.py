@@ -35,11 +35,30 @@ def test_wrong_correspondences_are_no_inliers():
     np.testing.assert_allclose(found.pose.translation, TRUE.translation, atol=1e-5)
 
 
+@pytest.mark.parametrize(("max_error_px", "inliers"), [(3.0, 150), (9.0, 170), (25.0, 200)])
+def test_inliers_are_those_within_the_error_that_is_allowed(max_error_px, inliers):
+    """150 exact positions, 20 that are off by 6 px, 30 by 15 px, in directions that cancel."""
+    xy, points = correspondences(200)
+    angle = np.arange(50) * 2 * np.pi / 50 * 7
+    xy[150:] += np.where(np.arange(50) < 20, 6, 15)[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    found = estimate_pose(xy, points, CAMERA, max_error_px=max_error_px, seed=3)
+    np.testing.assert_array_equal(found.inlier, np.arange(200) < inliers)
+
+
 def test_the_seed_decides():
-    xy, points = correspondences(50)
-    xy += np.random.default_rng(1).normal(scale=5, size=xy.shape)
-    a, b = (estimate_pose(xy, points, CAMERA, max_error_px=8.0, seed=4) for _ in range(2))
-    np.testing.assert_array_equal(a.pose.rotation, b.pose.rotation)
+    """Two thirds of the positions are wrong and the others off by 4 px, so samples disagree."""
+    xy, points = correspondences(60)
+    rng = np.random.default_rng(1)
+    xy += rng.normal(scale=4, size=xy.shape)
+    xy[20:] = rng.uniform(0, 480, (40, 2))
+
+    def found(seed):
+        return tuple(estimate_pose(xy, points, CAMERA, max_error_px=5.0, seed=seed).pose.translation)
+
+    first = [found(seed) for seed in range(1, 7)]
+    pycolmap.set_random_seed(99)
+    assert [found(seed) for seed in range(1, 7)] == first
+    assert len(set(first)) > 1
 
 
 @pytest.mark.parametrize("n", [0, 2])
@@ -61,6 +80,41 @@ def test_a_known_focal_length_stays_and_a_guess_is_estimated():
     np.testing.assert_allclose(found.pose.center, TRUE.center, atol=0.1)
     kept = estimate_pose(xy, points, Camera("SIMPLE_PINHOLE", 640, 480, (768, 320, 240)), **SETTINGS)
     assert kept.focal_px == 768
+
+
+def test_an_estimated_focal_length_is_refined_to_the_least_cost():
+    """Cost over the inliers: sum of log(1 + squared error), as of COLMAP's Cauchy loss of 1 px."""
+    xy, points = correspondences(80)
+    xy += np.random.default_rng(2).normal(scale=1, size=xy.shape)
+    guess = Camera("SIMPLE_PINHOLE", 640, 480, (768, 320, 240), known=False)
+    found = estimate_pose(xy, points, guess, max_error_px=5.0, seed=3)
+    seen = points @ found.pose.rotation.T + found.pose.translation
+
+    def cost(factor):
+        error = factor * found.focal_px * seen[:, :2] / seen[:, 2:] + [320, 240] - xy
+        return np.log1p((error**2).sum(axis=1))[found.inlier].sum()
+
+    less, at, more = (cost(factor) for factor in (0.999, 1, 1.001))
+    least = 1 + 0.001 * (less - more) / (less - 2 * at + more) / 2  # of the parabola through the three
+    assert least == pytest.approx(1, abs=1e-4)
+
+
+def test_the_spread_of_the_position_is_that_of_the_reprojections():
+    """(J^T J)^-1 of numeric derivatives; the block of the translation is the same however a rotation is counted."""
+    xy, points = correspondences(60)
+    found = estimate_pose(xy, points, CAMERA, max_error_px=5.0, seed=3)
+
+    def projected(change):
+        x, y, z = change[:3]
+        turn = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
+        rotation = (np.eye(3) + turn + turn @ turn / 2) @ TRUE.rotation
+        seen = points @ rotation.T + TRUE.translation + change[3:]
+        return ([500, 510] * seen[:, :2] / seen[:, 2:] + [320, 240]).ravel()
+
+    step = 1e-5
+    jacobian = np.stack([(projected(step * e) - projected(-step * e)) / (2 * step) for e in np.eye(6)], axis=1)
+    expected = np.linalg.inv(jacobian.T @ jacobian)[3:, 3:]
+    np.testing.assert_allclose(found.covariance[3:, 3:], expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
 
 
 def test_what_pycolmap_would_take_or_crash_on_is_refused():

@@ -54,7 +54,9 @@ def warnings_shown(monkeypatch) -> list[str]:
 def test_a_run_learns_and_writes_its_record(straight):
     history = json.loads((straight / "validation.json").read_text())
     assert [entry["epoch"] for entry in history] == list(range(1, 13))
-    assert history[-1]["mean_rank1"] > 3 * 1 / 128  # far above chance in a pool of 128
+    last = history[-1]  # chance is 1 / 128
+    assert last["mean_rank1"] > 0.25
+    assert min([*last["rank1"].values(), *last["joint_rank1"].values()]) > 0.1
     assert history[-1]["mean_rank1"] > history[0]["mean_rank1"]
     assert set(history[-1]["bit_accuracy"]) == {f"{n}->toy-bits" for n in ("toy-bits", "toy-plain", "toy-unit")}
     assert len(history[-1]["rank1"]) == 9 and len(history[-1]["joint_rank1"]) == 3

@@ -1,6 +1,8 @@
 """The training step: the loss it minimises, and the same on any number of devices."""
 
+import dataclasses
 import functools
+import itertools
 from functools import partial
 
 import jax
@@ -8,13 +10,25 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from xdesc_jax.config import ModelConfig
+from tests.support.objective_reference import objective
+from xdesc_jax.config import LossConfig, ModelConfig, OptimizerConfig, TrainConfig
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, stored, unit_rows
 from xdesc_jax.networks import mlp
 from xdesc_jax.train import parallel
 from xdesc_jax.train.state import SCHEDULES, learning_rate_factor
+from xdesc_jax.train.translators.inputs import Statistics
 from xdesc_jax.train.translators.objective import pairs_of
-from xdesc_jax.train.translators.step import Hyper, Keys, canonical_rows, create_state, read_inputs, train_step
+from xdesc_jax.train.translators.preparation import step_of
+from xdesc_jax.train.translators.step import (
+    Hyper,
+    Keys,
+    canonical_rows,
+    create_state,
+    hyper_of,
+    keys_of,
+    read_inputs,
+    train_step,
+)
 
 SPECS = {
     "bits": binary_spec("bits", 11, hidden=(9, 6)),
@@ -68,10 +82,21 @@ def run_devices(count, batch, **settings):
     return jax.device_get(mapped(state, parallel.split_batch(batch, devices), KEYS, HYPER))
 
 
+# Nothing at its default: three epochs of three batches.
+CHOSEN = TrainConfig(
+    epochs=3,
+    seed=5,
+    data_seed=8,
+    loss=LossConfig(distance="euclidean", alpha=0.3, margin=0.7, beta=0.6, target_margin=0.4),
+    optimizer=OptimizerConfig(2e-2, "linear", 2),
+)
+FACTORS = (1 / 2, 1, 1, 6 / 7, 5 / 7)  # two steps of warm-up, then in a line to 0 at the ninth
+
+
 @functools.cache
 def plain_step():
-    networks, step = make_step(None)
-    return networks, jax.jit(step)
+    networks = mlp.build_networks(SPECS, ModelConfig(embedding_width=6))
+    return networks, jax.jit(step_of(networks, CHOSEN, SPECS, Statistics({}, SCALES, {}), 3))
 
 
 def fresh(networks):
@@ -114,7 +139,7 @@ def test_the_mapped_step_equals_the_plain_one():
     batch = make_batch()
     networks, step = plain_step()
     plain, _ = step(fresh(networks), batch, KEYS, HYPER)
-    mapped, _ = run_devices(1, batch, variant="quadratic")
+    mapped, _ = run_devices(1, batch, variant="quadratic", target_matching=True)
     close(plain.opt_state.mu, mapped.opt_state.mu)
     close(plain.batch_stats, mapped.batch_stats)
 
@@ -130,39 +155,111 @@ def test_padding_changes_nothing():
     close(with_padding.opt_state.mu, without.opt_state.mu)
 
 
-def test_quadratic_translation_loss_is_the_mean_over_all_pairs():
-    """Against the definition: encoders and decoders with batch statistics written out in numpy."""
-    batch = make_batch()
+def chosen_step():
     networks, step = plain_step()
+    return networks, lambda state, batch: step(state, batch, keys_of(CHOSEN), hyper_of(CHOSEN))
+
+
+def chosen_objective(params, batch):
+    """The terms of the loss by their definition, all descriptors to all."""
+    inputs = {name: np.asarray(x) for name, x in read_inputs(batch, SPECS, SCALES).items()}
+    every = tuple(itertools.product(SPECS, SPECS))
+    return objective(
+        SPECS, params, inputs, every, every, margin=0.7, target_margin=0.4, distance="euclidean"
+    )  # fmt: skip
+
+
+def test_the_loss_weighs_translation_matching_and_matching_of_targets_as_configured():
+    networks, step = chosen_step()
+    state, batch = fresh(networks), make_batch()
+    _, metrics = step(state, batch)
+    terms = chosen_objective(state.params, batch)
+    assert {name: float(metrics[name].mean()) for name in terms} == pytest.approx(terms, rel=1e-4)
+    loss = terms["translation"] + 0.3 * terms["matching"] + 0.6 * terms["target_matching"]
+    assert float(metrics["loss"].mean()) == pytest.approx(loss, rel=1e-4)
+
+
+def first_gradient(step, params, networks, batch):
+    """The gradient of all parameters, from Adam's first moment after one step, which is a tenth of it."""
+    state, _ = step(fresh(networks).replace(params=params), batch)
+    return jax.tree.map(lambda x: np.float64(x) / 0.1, state.opt_state.mu)
+
+
+def test_the_gradient_is_the_slope_of_the_loss():
+    """Along a random direction, against a difference quotient of the definition in float64."""
+    networks, step = chosen_step()
+    params, batch = jax.tree.map(np.float64, fresh(networks).params), make_batch()
+    rng = np.random.default_rng(1)
+    direction = jax.tree.map(lambda x: rng.normal(size=x.shape), params)
+
+    def loss(distance):
+        terms = chosen_objective(jax.tree.map(lambda x, d: x + distance * d, params, direction), batch)
+        return terms["translation"] + 0.3 * terms["matching"] + 0.6 * terms["target_matching"]
+
+    gradient = first_gradient(step, fresh(networks).params, networks, batch)
+    slope = sum(jax.tree.leaves(jax.tree.map(lambda g, d: float(np.sum(g * d)), gradient, direction)))
+    assert slope == pytest.approx((loss(1e-6) - loss(-1e-6)) / 2e-6, rel=1e-3)
+
+
+def test_steps_are_adams_at_the_rate_of_the_schedule():
+    """Kingma and Ba 2015, algorithm 1, in float64, with the weights of the paper: 0.9 and 0.999."""
+    networks, step = chosen_step()
     state = fresh(networks)
-    _, metrics = step(state, batch, KEYS, HYPER)
-    inputs = {k: np.asarray(v) for k, v in read_inputs(batch, SPECS, SCALES).items()}
+    first = second = jax.tree.map(lambda x: np.zeros(x.shape), state.params)
+    for t, factor in enumerate(FACTORS, start=1):
+        batch = make_batch(seed=t)
+        gradient = first_gradient(step, state.params, networks, batch)
+        first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, first, gradient)
+        second = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g**2, second, gradient)
 
-    def network(name, x):
-        params, i = state.params[name], 0
-        while f"norm{i}" in params:
-            x = x @ params[f"linear{i}"]["kernel"]
-            x = np.maximum((x - x.mean(0)) / np.sqrt(x.var(0) + 1e-5), 0)
-            i += 1
-        return x @ params[f"linear{i}"]["kernel"] + params[f"linear{i}"]["bias"]
+        def moved(m, v, t=t, factor=factor):
+            return -2e-2 * factor * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
 
-    z = [unit_rows(network(f"encoder/{n}", inputs[n])) for n in SPECS]
-    errors = []
-    for name, spec in SPECS.items():
-        raw = network(f"decoder/{name}", np.concatenate(z)).reshape(3, 24, -1)
-        if spec.output == "relu":
-            raw = np.maximum(raw, 0)
-        if spec.normalized:
-            raw = unit_rows(raw.reshape(-1, spec.width)).reshape(raw.shape)
-        if spec.binary:
-            p = 1 / (1 + np.exp(-raw))
-            bce = -(inputs[name] * np.log(p) + (1 - inputs[name]) * np.log(1 - p))
-            errors.append(bce.mean(-1))
-        else:
-            errors.append(np.linalg.norm(raw - inputs[name], axis=-1))
-    assert float(metrics["translation"].mean()) == pytest.approx(np.mean(errors), rel=1e-4)
-    loss = metrics["translation"].mean() + HYPER.alpha * metrics["matching"].mean()
-    assert float(metrics["loss"].total) == pytest.approx(float(loss), rel=1e-6)
+        before = state.params
+        state, _ = step(state, batch)
+        change = jax.tree.map(lambda a, b: np.float64(a) - np.float64(b), state.params, before)
+        close(jax.tree.map(moved, first, second), change, 1e-4)
+
+
+class Given(Exception):
+    """What a step hands to `inputs_of`."""
+
+
+def key_of_inputs(step_number, keys):
+    """The bits of the key that augmentation gets in a step."""
+
+    def refuse(*given):
+        raise Given(given)
+
+    networks, step = make_step(None)
+    state = fresh(networks).replace(step=jnp.int32(step_number))
+    with pytest.raises(Given) as found:
+        step(state, make_batch(), keys, HYPER, inputs_of=refuse)
+    (given,) = found.value.args
+    return [
+        jax.random.key_data(x).tolist()
+        for x in given
+        if hasattr(x, "dtype") and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+    ]
+
+
+def test_augmentation_draws_anew_in_every_step_and_the_same_for_all_members():
+    keys = keys_of(CHOSEN)
+    found = [key_of_inputs(number, keys) for number in (0, 1, 2, 3)]
+    assert len({str(bits) for bits in found}) == 4 and all(found)
+    assert key_of_inputs(2, keys) == found[2]
+    assert key_of_inputs(2, keys_of(dataclasses.replace(CHOSEN, seed=6))) == found[2]
+    assert key_of_inputs(2, keys_of(dataclasses.replace(CHOSEN, data_seed=9))) != found[2]
+
+
+def test_each_seed_decides_its_own_key():
+    def bits(**changes):
+        return [jax.random.key_data(key).tolist() for key in keys_of(dataclasses.replace(CHOSEN, **changes))]
+
+    member, data = bits()
+    assert bits(seed=6)[0] != member and bits(seed=6)[1] == data
+    assert bits(data_seed=9)[0] == member and bits(data_seed=9)[1] != data
+    assert bits(seed=8)[0] != bits(seed=8)[1]  # seed and data seed equal
 
 
 @pytest.mark.parametrize(

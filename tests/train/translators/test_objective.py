@@ -1,0 +1,102 @@
+"""The objective of each variant against its definition in numpy, with weights and margins away from the defaults."""
+
+from __future__ import annotations
+
+import itertools
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.support.objective_reference import objective
+from xdesc_jax.config import ModelConfig
+from xdesc_jax.descriptors import DescriptorSpec, binary_spec, unit_rows
+from xdesc_jax.networks import mlp
+from xdesc_jax.train.translators.objective import Triplet, encoder_decoder_loss, pairs_of, random_permutation
+
+SPECS = {
+    "bits": binary_spec("bits", 11, hidden=(9,)),
+    "plain": DescriptorSpec("plain", 5, normalized=False, hidden=(7,)),
+    "unit": DescriptorSpec("unit", 8, hidden=(7,), output="relu"),
+}
+NAMES = tuple(SPECS)
+EVERY = tuple(itertools.product(NAMES, NAMES))
+SAME = tuple(zip(NAMES, NAMES, strict=True))
+
+
+@pytest.fixture(scope="module")
+def networks():
+    return mlp.build_networks(SPECS, ModelConfig(embedding_width=6))
+
+
+@pytest.fixture(scope="module")
+def variables(networks):
+    """Weights with norms that do something."""
+    shapes, rng = jax.eval_shape(partial(mlp.init_variables, networks), jax.random.key(0)), np.random.default_rng(5)
+    return jax.tree.map(lambda x: np.float32(rng.normal(loc=0.2, scale=x.shape[0] ** -0.5, size=x.shape)), shapes)
+
+
+@pytest.fixture(scope="module")
+def inputs():
+    rng = np.random.default_rng(4)
+    return {
+        "bits": np.float32(rng.random((13, 11)) > 0.5),
+        "plain": np.float32(rng.normal(size=(13, 5))),
+        "unit": unit_rows(rng.random((13, 8))),
+    }
+
+
+def cycles():
+    """A key for which each permutation of three without a fixed point that differs from its inverse comes about."""
+    found, number = {}, 0
+    while len(found) < 2:
+        key = jax.random.key(number)
+        sigma = tuple(np.asarray(random_permutation(NAMES, key, None)).tolist())
+        if sigma in ((1, 2, 0), (2, 0, 1)):
+            found.setdefault(sigma, key)
+        number += 1
+    return found
+
+
+@pytest.mark.parametrize(
+    ("variant", "distance"), [("quadratic", "squared"), ("autoencoder", "euclidean"), ("linear", "euclidean")]
+)
+def test_sums_are_those_of_the_definition(networks, variables, inputs, variant, distance):
+    """Margins .7 and .4. Linear: i is translated to and matched with sigma(i), in both cycles of three."""
+    triplet = Triplet(0.7, 0.4, distance, True, None)
+    compiled = jax.jit(partial(encoder_decoder_loss, networks, variant=variant, triplet=triplet))
+    mask = jnp.ones(13, bool)
+    for sigma, key in cycles().items() if variant == "linear" else [(None, jax.random.key(0))]:
+        sums, _ = compiled(variables["params"], variables["batch_stats"], inputs, mask, key)
+        translated, matched = EVERY, EVERY
+        if variant == "autoencoder":
+            translated = SAME
+        if sigma is not None:
+            translated = matched = tuple((NAMES[i], NAMES[j]) for i, j in enumerate(sigma))
+        expected = objective(
+            SPECS, variables["params"], inputs, translated, matched,
+            margin=0.7, target_margin=0.4, distance=distance,
+        )  # fmt: skip
+        assert {name: float(total.mean()) for name, total in sums.items()} == pytest.approx(expected, rel=2e-5)
+        assert int(sums["translation"].count) == 13 * len(translated)
+        assert int(sums["matching"].count) == 13 * len(matched)
+        assert int(sums["target_matching"].count) == 2 * 13 * len(translated)
+
+
+@pytest.mark.parametrize("left_out", [None, "bits", "plain"])
+def test_the_decoder_of_a_permutations_target_takes_the_embedding_of_its_source(networks, left_out):
+    active = None if left_out is None else jnp.array([name != left_out for name in NAMES])
+    seen = set()
+    for number in range(20):
+        chosen, pairs = pairs_of(networks, "linear", jax.random.key(number), active)
+        sigma = dict(np.asarray(pairs).tolist())
+        assert sorted(sigma) == sorted(sigma.values()) == [0, 1, 2]
+        assert {name: np.asarray(of).tolist() for name, of in chosen.items()} == {
+            NAMES[target]: [source] for source, target in sigma.items()
+        }
+        if left_out is not None:
+            assert sigma[NAMES.index(left_out)] == NAMES.index(left_out)
+        seen.add(tuple(sigma.values()))
+    assert len(seen) == (6 if left_out is None else 2)

@@ -1,0 +1,87 @@
+"""The figures of validation against the same written out in numpy."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.support.objective_reference import errors, unit
+from xdesc_jax.config import ModelConfig
+from xdesc_jax.descriptors import DescriptorSpec, binary_spec, unit_rows
+from xdesc_jax.networks import mlp
+from xdesc_jax.train.translators.validation import validator
+
+SPECS = {"bits": binary_spec("bits", 9, hidden=(12,)), "unit": DescriptorSpec("unit", 8, hidden=(12,))}
+ROWS = 40
+
+
+def inferred(variables, name, x):
+    """One network of one hidden layer with its running statistics, float64."""
+    params, norm = variables["params"][name], variables["batch_stats"][name]["norm0"]
+    x = x @ params["linear0"]["kernel"]
+    x = (x - norm["mean"]) / np.sqrt(norm["var"] + 1e-5) * params["norm0"]["scale"] + params["norm0"]["offset"]
+    return np.maximum(x, 0) @ params["linear1"]["kernel"] + params["linear1"]["bias"]
+
+
+def found_first(query, database):
+    """Share of rows whose nearest row is their own; without ties."""
+    apart = np.linalg.norm(query[:, None] - database, axis=2)
+    return float(np.mean(apart.argmin(axis=1) == np.arange(len(query))))
+
+
+@pytest.fixture(scope="module")
+def measured():
+    """Networks that were not trained, of rows that say something of each other, and their figures."""
+    networks, rng = mlp.build_networks(SPECS, ModelConfig(embedding_width=5)), np.random.default_rng(2)
+    shapes = jax.eval_shape(partial(mlp.init_variables, networks), jax.random.key(0))
+    variables = jax.tree.map(lambda x: np.float32(rng.uniform(0.2, 1, x.shape)), shapes)
+    variables["params"] = jax.tree.map(lambda x: np.float32(rng.normal(size=x.shape)), shapes["params"])
+    rows = {"bits": np.float32(rng.random((ROWS, 9)) < 0.5)}
+    rows["unit"] = unit_rows(rows["bits"] @ rng.normal(size=(9, 8)) + 0.3 * rng.normal(size=(ROWS, 8)))
+    figures = validator(networks)(variables, {name: jnp.asarray(x) for name, x in rows.items()})
+    return jax.tree.map(np.float64, variables), {name: np.float64(x) for name, x in rows.items()}, figures
+
+
+def test_every_source_is_compared_with_every_target(measured):
+    """Error, share of bits cut at probability one half, and rank-1 of the translations (of bits: of their cut)."""
+    variables, rows, figures = measured
+    logits = []
+    for source in SPECS:
+        z = unit(inferred(variables, f"encoder/{source}", rows[source]))
+        for target, spec in SPECS.items():
+            pair = f"{source}->{target}"
+            raw = inferred(variables, f"decoder/{target}", z)
+            error, translated = errors(raw, rows[target], spec)
+            assert figures["translation_error"][pair] == pytest.approx(error.mean(), rel=1e-5)
+            if spec.binary:
+                translated = translated > 0.5
+                assert figures["bit_accuracy"][pair] == pytest.approx(np.mean(translated == rows[target]), rel=1e-6)
+                logits.append(raw)
+            else:
+                assert figures["rank1"][pair] == pytest.approx(found_first(translated, rows[target]))
+    assert set(figures["bit_accuracy"]) == {"bits->bits", "unit->bits"}
+    assert set(figures["translation_error"]) == set(figures["rank1"]) == {f"{s}->{t}" for s in SPECS for t in SPECS}
+    assert np.mean((np.array(logits) > 0) & (np.array(logits) < 0.5)) > 0.02  # so that it matters where they are cut
+
+
+def test_embeddings_of_a_pair_are_compared_with_each_other(measured):
+    variables, rows, figures = measured
+    z = {name: unit(inferred(variables, f"encoder/{name}", rows[name])) for name in SPECS}
+    expected = found_first(z["bits"], z["unit"])
+    assert expected < 0.5  # of one with itself: 1
+    assert figures["joint_rank1"] == {"bits|unit": pytest.approx(expected)}
+    ranks = [*figures["rank1"].values(), expected]
+    assert figures["mean_rank1"] == pytest.approx(np.mean(ranks))
+
+
+def test_the_descriptors_asked_for_alone_are_measured(measured):
+    variables, rows, _ = measured
+    networks = mlp.build_networks(SPECS, ModelConfig(embedding_width=5))
+    narrow = jax.tree.map(np.float32, variables)
+    figures = validator(networks)(narrow, {"unit": jnp.asarray(rows["unit"], jnp.float32)}, ["unit"])
+    assert list(figures["translation_error"]) == list(figures["rank1"]) == ["unit->unit"]
+    assert figures["bit_accuracy"] == figures["joint_rank1"] == {}
