@@ -75,7 +75,9 @@ def _photo(shown: ShownQueries, query: ShownQuery, photos: Path) -> np.ndarray:
 
 
 def _scale(queries: Sequence[ShownQuery]) -> Scale:
-    return query_drawing.error_scale(np.concatenate([q.matched.error_px[q.matched.inlier] for q in queries]))
+    return query_drawing.error_scale(
+        np.concatenate([np.zeros(0), *(q.matched.error_px[q.matched.inlier] for q in queries)])
+    )
 
 
 def caption(query: ShownQuery) -> str:
