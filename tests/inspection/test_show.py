@@ -228,7 +228,7 @@ def test_the_page_says_its_counts_and_shows_every_pair_with_matches(made, tmp_pa
     jpegs = [found["alt"] for tag, found in page.tags if tag == "img" and found["src"].startswith("data:image/jpeg")]
     assert len(jpegs) == 2 and jpegs[0].startswith(f"{A} – {B} 20 matches of 30 and 30 keypoints; median ratio 0.")
     rows = {row[0]: row[1:] for row in page.rows}
-    assert rows[f"{A} – {B}"][0] == "20" and rows[f"{A} – {C}"][0] == "5" and rows[f"{B} – {C}"][:2] == ["0", "–"]
+    assert rows[f"{A} – {B}"][0] == "20" and rows[f"{A} – {C}"][0] == "5" and rows[f"{B} – {C}"] == ["0", "–", "no"]
     assert "Ratios of 25 matches" in page.text and "The file holds scores as well" in page.text
 
 
@@ -409,6 +409,7 @@ def test_matches_of_other_photos_are_refused(made, capsys, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["--photos", "{p}"], "name features and their matches"),
         (["{f}", "--photos", "{p}"], "matches are shown with their features"),
         (["{f}", "{f}", "--photos", "{p}"], "holds features, expected the match file at the end"),
         (["{f}", "{m}", "--photos", "{p}/none"], "none: no such folder of photos"),

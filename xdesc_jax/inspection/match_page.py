@@ -21,7 +21,7 @@ from xdesc_jax.inspection.shown_matches import ListedPair, PairMatches, ShownMat
 from xdesc_jax.inspection.shown_photos import read_photo
 from xdesc_jax.reports.chart import chart
 from xdesc_jax.reports.page import write_page
-from xdesc_jax.reports.parts import Answer, Cell, Column, Definitions, Gallery, Number, Part, Section, Table, Words
+from xdesc_jax.reports.parts import Answer, Column, Gallery, Number, Part, Section, Table, Words
 from xdesc_jax.reports.parts import Picture as PagePicture
 from xdesc_jax.reports.settings import Settings
 
@@ -234,16 +234,18 @@ def _listed(
     columns: list[Column | str] = ["pair", "matches"]
     columns += ["refused", Column("verified", text=True)] if stated else []
     columns += [Column(f"median {colored.scale.name}", digits=2)] if colored is not None and colored.field else []
-    columns.append(Column("shown", text=True))
     pairs = matches.pairs
+    if some_shown := 0 < len(values) < len(pairs):
+        columns.append(Column("shown", text=True))
     listed = pairs if len(pairs) <= LISTED else [*pairs[: LISTED // 2], *pairs[-LISTED // 2 :]]
     rows = []
     for pair in listed:
         row: list[Any] = [f"{pair.name0} – {pair.name1}", pair.matches]
         row += [pair.refused, "yes" if pair.verified else "no"] if stated else []
         row += [match_drawing.median(values.get(pair.names))] if colored is not None and colored.field else []
-        rows.append([*row, Cell("yes" if pair.names in values else "")])
+        row += ["yes" if pair.names in values else "no"] if some_shown else []
+        rows.append(row)
     text = f"{count(len(pairs), 'pair', 'pairs')}, those with most matches first."
     if len(listed) < len(pairs):
         text += f" Of them, the first and the last {LISTED // 2} are listed."
-    return Section("All pairs", [Table(columns, rows, tall=len(rows) > 20)] if rows else [Definitions({})][:0], text)
+    return Section("All pairs", [Table(columns, rows, tall=len(rows) > 20)] if rows else [], text)

@@ -139,6 +139,12 @@ def _map_figure(scene: Scene, *, look: Look) -> Figure:
     figure = look.figure(720 if look.narrow else 340, width_px=_COLUMN_PX)
     panels = figure.subplots(2, 1) if look.narrow else figure.subplots(1, 2)
     draw_map(list(panels), scene, look)
+    figure.legend(handles=_legend(scene, look), loc="outside lower center", ncols=2, frameon=False)
+    return figure
+
+
+def _legend(scene: Scene, look: Look) -> list[Line2D]:
+    """What the marks of a map mean."""
     handles = [
         Line2D([], [], color=look.quiet, marker=".", linestyle="", label="points of the map"),
         Line2D([], [], color=look.ink, linewidth=1.2, label=f"its cameras ({len(scene.cameras)})"),
@@ -146,8 +152,7 @@ def _map_figure(scene: Scene, *, look: Look) -> Figure:
     if scene.query is not None:
         handles.append(Line2D([], [], color=SEEN, marker=".", markersize=8, linestyle="", label="inlier points"))
         handles.append(Line2D([], [], color=QUERY, linewidth=2.2, label="the query"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
-    return figure
+    return handles
 
 
 def draw_map(panels: list[Axes], scene: Scene, look: Look) -> None:
@@ -220,6 +225,10 @@ def query_figure(
         draw_query(frame, photo, found, scale, FILE_SIDE_PX)
         color_bar(bar, scale)
         ground.axis("off")
-        panels = [ground.inset_axes((i * 0.53 + 0.04, 0.06, 0.43, 0.84)) for i in (0, 1)]
+        panels = [ground.inset_axes((i * 0.53 + 0.04, 0.12, 0.43, 0.8)) for i in (0, 1)]
         draw_map(panels, scene, look)
+        ground.legend(
+            handles=_legend(scene, look), loc="lower center", bbox_to_anchor=(0.5, -0.02), ncols=4, fontsize=14,
+            frameon=False,
+        )  # fmt: skip
     return encoded(figure, kind)

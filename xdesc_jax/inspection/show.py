@@ -65,6 +65,8 @@ def show(
     """
     given = [Path(path) for path in inputs]
     photos = Path(photos)
+    if not given:
+        raise ValueError("name features and their matches, a COLMAP database, or the folder of `xdesc localize`")
     if not photos.is_dir():
         raise FileNotFoundError(f"{photos}: no such folder of photos")
     if most < 1 or max_matches < 1:
