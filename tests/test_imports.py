@@ -41,6 +41,7 @@ LIGHT = [
     "export.quantization",
     "export.translation_graph",
     "inspection.inspect",
+    "inspection.show",
     "pretrained.listing",
 ]
 

@@ -15,13 +15,13 @@ PACKAGE = ROOT / "xdesc_jax"
 # functions and for types. `__main__` and the face of the package, `__init__`, stand outside.
 TOWER = [
     {"console", "descriptors", "files"},
-    {"config", "pretrained", "colmap"},
+    {"config", "pretrained", "colmap", "reports"},
     {"networks"},
     {"features"},
     {"translation"},
     {"matching"},
-    {"evaluate", "inspection", "localization"},
-    {"mapping"},
+    {"evaluate", "localization"},
+    {"inspection", "mapping"},
     {"data"},
     {"train"},
     {"train/descriptors", "train/translators"},
@@ -41,8 +41,15 @@ OWNERS = {
     "onnx": ("export/onnx_format.py",),
     "onnxruntime": ("export/onnx_format.py",),
     "tensorboardX": ("train/log.py",),
-    "matplotlib": ("evaluate/drawing.py", "evaluate/map_drawing.py"),
+    "matplotlib": (
+        "reports/chart.py",
+        "evaluate/drawing.py",
+        "evaluate/map_drawing.py",
+        "inspection/match_drawing.py",
+        "inspection/query_drawing.py",
+    ),
     "pyarrow": ("sweep/results.py",),
+    "jinja2": ("reports/page.py",),
     "plotly": ("sweep/drawing.py",),
 }
 

@@ -50,6 +50,7 @@ STAGES: dict[tuple[str, ...], tuple[str, str, str]] = {
         "descriptors -> another type, or the joint space",
     ),
     ("inspect",): ("xdesc_jax.inspection.inspect:inspect", "", "what a database, feature, match or model file holds"),
+    ("show",): ("xdesc_jax.inspection.show:show", "colmap,report", "your matches or localised queries -> pictures"),
     ("match",): ("xdesc_jax.matching.match:match", "", "features, also of mixed descriptors -> matches"),
     ("retrieve",): ("xdesc_jax.matching.retrieval:retrieve", "", "feature files -> pairs of photos of the same place"),
     ("reconstruct",): ("xdesc_jax.mapping.reconstruct:reconstruct", "colmap", "features and matches -> models"),

@@ -52,7 +52,7 @@ def test_poses_and_results_are_written(place, tmp_path, queries, pairs):
     out = tmp_path / "out"
     assert run(place, out, queries, "--pairs", pairs) == 0
     check_exact(place, out)
-    assert sorted(path.name for path in out.iterdir()) == ["poses.txt", "results.json"]
+    assert sorted(path.name for path in out.iterdir()) == ["correspondences.npz", "poses.txt", "results.json"]
     found = results(out)
     assert found["settings"]["mode"] == "native"
     entry = found["queries"][place.queries[0]]

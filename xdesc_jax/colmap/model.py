@@ -87,7 +87,8 @@ class Model:
         translations: [V, 3] take a world point into a photo's camera: R X + t.
         cameras: V intrinsics.
         focals_px: [V].
-        points: [P, 3], world coordinates.
+        points: [P, 3], world coordinates, in the order of
+        point_ids: [P] int64, COLMAP's own, ascending; None in models that were not read from files, as `xy`.
         point: [M] int, which point an observation is of; ascending.
         view: [M] int, index into `names`.
         keypoint: [M] int, row of the keypoint in the database.
@@ -108,6 +109,7 @@ class Model:
     residual_px: np.ndarray
     xy: np.ndarray | None = None
     keypoint_counts: np.ndarray | None = None
+    point_ids: np.ndarray | None = None
 
     @property
     def poses(self) -> dict[str, Pose]:

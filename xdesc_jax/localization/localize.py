@@ -2,11 +2,13 @@
 
 In: a sparse model with the features that it was made from, a query list with intrinsics, the queries'
 features, and which photos to match each query with. Out: `poses.txt` (`name qw qx qy qz tx ty tz`, world to
-camera) with the queries that were localised, and `results.json` with all of them.
+camera) with the queries that were localised, `results.json` with all of them, and `correspondences.npz` with what
+each pose rests on.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +22,7 @@ from xdesc_jax.colmap.lists import read_queries, write_poses
 from xdesc_jax.colmap.model import Camera, Model
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, read_json, write_json
+from xdesc_jax.localization import correspondences
 from xdesc_jax.localization.localizer import Localization, Localizer, PoseSettings
 from xdesc_jax.localization.map import SHOWN, LocalizationMap
 from xdesc_jax.localization.query_features import QueryFeatures
@@ -59,7 +62,7 @@ def localize(
 
     Args:
         reconstruction: folder of a COLMAP model with 3D points.
-        out: folder to write `poses.txt` and `results.json` to.
+        out: folder to write `poses.txt`, `results.json` and `correspondences.npz` to.
         features: feature files (.h5) and COLMAP databases that the model was made from, or translations of them.
         queries: query list, 'name MODEL width height params...' a line.
         query_features: feature files and databases of the queries; `features` where none is given.
@@ -124,7 +127,8 @@ def localize(
         }
         expected, results = config_hash(settings), out / RESULTS
         found = read_json(results).get("config_hash") if results.exists() else None
-        if already_done(results, found, expected, overwrite) and (out / POSES).exists():
+        beside = [out / POSES, out / correspondences.FILE]
+        if already_done(results, found, expected, overwrite) and all(path.exists() for path in beside):
             console.out.print(f"{out} is up to date", markup=False)
             return out
         sparse = read_model(reconstruction)
@@ -145,7 +149,8 @@ def localize(
             name: _localize(localizer, asked, name, cameras[name], candidates)
             for name in console.track(list(cameras), "localize", "query")
         }
-    _write(out, settings, expected, routes, localized)
+    where = {"reconstruction": reconstruction, "features": known.paths, "query_features": asked.paths}
+    _write(out, settings, expected, where, routes, cameras, sparse, localized)
     _summarise(localized)
     return out
 
@@ -284,13 +289,26 @@ def record(found: Localization) -> dict[str, Any]:
 
 
 def _write(
-    out: Path, settings: dict[str, Any], expected: str, routes: list[str], localized: dict[str, Localization]
-) -> None:
-    # The results vouch for the poses beside them, so they go first and come last.
+    out: Path, settings: dict[str, Any], expected: str, paths: dict[str, Any], routes: list[str],
+    cameras: dict[str, Camera], sparse: Model, localized: dict[str, Localization],
+) -> None:  # fmt: skip
+    # The results vouch for the files beside them, so they go first and come last.
     (out / RESULTS).unlink(missing_ok=True)
     write_poses(out / POSES, {name: found.pose for name, found in localized.items() if found.pose is not None})
-    queries = {name: record(found) for name, found in localized.items()}
-    found = {"settings": settings, "config_hash": expected, "compared": routes, "queries": queries}
+    assert sparse.point_ids is not None, "the model was not read from files"
+    matched = {
+        name: dataclasses.replace(found.correspondences, point=sparse.point_ids[found.correspondences.point])
+        for name, found in localized.items()
+    }
+    correspondences.write(out / correspondences.FILE, expected, matched)
+    queries = {
+        name: {**record(found), "camera": dataclasses.asdict(cameras[name])} for name, found in localized.items()
+    }
+    # Absolute, so that what is shown later is found from any folder; where they moved the hashes tell.
+    absolute = {k: [str(p.resolve()) for p in v] if isinstance(v, list) else str(v.resolve()) for k, v in paths.items()}
+    found = {
+        "settings": settings, "config_hash": expected, "paths": absolute, "compared": routes, "queries": queries,
+    }  # fmt: skip
     write_json(out / RESULTS, found)
 
 

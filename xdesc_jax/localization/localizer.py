@@ -24,6 +24,7 @@ from xdesc_jax.colmap.camera_models import check_camera
 from xdesc_jax.colmap.model import Camera, Pose
 from xdesc_jax.descriptors import DescriptorSpec, get_spec
 from xdesc_jax.features.keypoints import COLMAP_CENTER
+from xdesc_jax.localization.correspondences import Correspondences
 from xdesc_jax.localization.map import SHOWN, LocalizationMap
 from xdesc_jax.localization.query_features import QueryFeatures
 from xdesc_jax.matching.feature_set import FeatureSet, Held
@@ -68,7 +69,7 @@ class Localization:
         inlier_ratio: inliers / matches; 0 without matches.
         covariance: [6, 6] of a small rotation (rad), then of the translation, for keypoints off by 1 px; or None.
         focal_px: focal length estimated with the pose, where the camera's was not known; else None.
-        inlier_keypoints, inlier_points: [I] int, rows of the query and of the map's points that agree.
+        correspondences: keypoints of the query with points of the map, and which of them the pose explains.
         candidates: the photos it was matched with.
         warnings: what its rows give reason to warn of.
         seconds: 'retrieval', 'translation', 'matching', 'pose' and 'total'.
@@ -82,11 +83,20 @@ class Localization:
     inlier_ratio: float = 0.0
     covariance: np.ndarray | None = None
     focal_px: float | None = None
-    inlier_keypoints: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
-    inlier_points: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
+    correspondences: Correspondences = dataclasses.field(default_factory=Correspondences.none)
     candidates: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     seconds: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+    @property
+    def inlier_keypoints(self) -> np.ndarray:
+        """Rows of the query that agree with the pose, [I] int."""
+        return self.correspondences.keypoint[self.correspondences.inlier]
+
+    @property
+    def inlier_points(self) -> np.ndarray:
+        """Rows of the map's points that they observe, [I] int."""
+        return self.correspondences.point[self.correspondences.inlier]
 
 
 class Localizer:
@@ -311,9 +321,11 @@ class Localizer:
         self, query: QueryFeatures, keypoint: np.ndarray, point: np.ndarray, camera: Camera, seed: int, clock: _Clock
     ) -> Localization:
         matches = len(np.unique(query.position[keypoint]))
+        matched = Correspondences.without_pose(keypoint, point, query.keypoints[keypoint])
         wanted = self.settings.min_inliers
         if matches < wanted:
-            return Localization("failed", f"{matches} matches to 3D points, expected {wanted}", matches=matches)
+            reason = f"{matches} matches to 3D points, expected {wanted}"
+            return Localization("failed", reason, matches=matches, correspondences=matched)
         with clock("pose"):
             # The one place where a query's keypoints get COLMAP's origin.
             xy = query.keypoints[keypoint] + np.float64(COLMAP_CENTER)
@@ -321,11 +333,12 @@ class Localizer:
                 xy, self.map.points[point], camera, max_error_px=self.settings.max_error_px, seed=seed
             )
         if found is None:
-            return Localization("failed", f"no pose fits {matches} matches to 3D points", matches=matches)
+            reason = f"no pose fits {matches} matches to 3D points"
+            return Localization("failed", reason, matches=matches, correspondences=matched)
         inliers = len(np.unique(query.position[keypoint[found.inlier]]))
         support = Localization(
             "localized", inliers=inliers, matches=matches, inlier_ratio=inliers / matches,
-            inlier_keypoints=keypoint[found.inlier], inlier_points=point[found.inlier],
+            correspondences=dataclasses.replace(matched, inlier=found.inlier, error_px=found.error_px),
         )  # fmt: skip
         if inliers < wanted:
             reason = f"{inliers} inliers of {matches} matches to 3D points, expected {wanted}"

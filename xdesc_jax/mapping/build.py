@@ -17,14 +17,14 @@ from pathlib import Path
 import numpy as np
 
 from xdesc_jax import console
-from xdesc_jax.colmap import own_tables
+from xdesc_jax.colmap import database_matches, own_tables
 from xdesc_jax.colmap.bindings.database import NewDatabase, complete_frames, image_cameras, set_cameras
 from xdesc_jax.colmap.cameras import Intrinsics, Sharing, check_shared, share_cameras
 from xdesc_jax.colmap.database import MAX_IMAGES, DatabaseReader
 from xdesc_jax.features.keypoints import Keypoints, to_colmap
 from xdesc_jax.files.whole import atomic
 from xdesc_jax.matching.feature_set import FeatureSet
-from xdesc_jax.matching.matches import MatchFile, check_names
+from xdesc_jax.matching.matches import MatchFile, check_names, check_rows
 from xdesc_jax.translation import ratios as ratio_keys
 
 COUNTS = "counts"  # attribute of our tables: what `build_database` and `copy_database` return
@@ -233,15 +233,8 @@ def canonical_pairs(file: MatchFile, features: FeatureSet, taken: set[str]) -> t
 
 def _read_matches(file: MatchFile, a: str, b: str, rows: Mapping[str, int]) -> np.ndarray:
     indices, _ = file.read(a, b)
-    for column, name in enumerate((a, b)):
-        _check_rows(indices[:, column], rows[name], f"{file.path}: matches of {a!r} and {b!r}", name)
+    check_rows(indices, [(a, rows[a]), (b, rows[b])], f"{file.path}: matches of {a!r} and {b!r}")
     return indices
-
-
-def _check_rows(indices: np.ndarray, rows: int, where: str, name: str) -> None:
-    bad = indices[(indices < 0) | (indices >= rows)]
-    if len(bad):
-        raise ValueError(f"{where} use row {bad[0]} of {name!r}, which has {rows} keypoints")
 
 
 def _check_matches(connection: sqlite3.Connection, source: Path) -> int:
@@ -249,7 +242,7 @@ def _check_matches(connection: sqlite3.Connection, source: Path) -> int:
     names = dict(connection.execute("SELECT image_id, name FROM images"))
     rows = dict(connection.execute("SELECT image_id, rows FROM keypoints"))
     own: set[int] = set()
-    for table in ("matches", "two_view_geometries"):
+    for table in (database_matches.MATCHES, database_matches.VERIFIED):
         for pair, count, columns, data in connection.execute(f"SELECT pair_id, rows, cols, data FROM {table}"):
             ids = divmod(pair, MAX_IMAGES)
             if ids[0] == ids[1]:
@@ -259,13 +252,8 @@ def _check_matches(connection: sqlite3.Connection, source: Path) -> int:
             if not set(ids) <= set(names):
                 raise ValueError(f"{source}: {table} name the image ids {ids}, which are not both there")
             where = f"{source}: {table} of {names[ids[0]]!r} and {names[ids[1]]!r}"
-            if columns != 2 or len(data or b"") != count * 8:
-                raise ValueError(
-                    f"{where} have {len(data or b'')} bytes, expected {count * 8} for {count} pairs of uint32"
-                )
-            indices = np.frombuffer(data, np.uint32).reshape(-1, 2)
-            for column, image_id in enumerate(ids):
-                _check_rows(indices[:, column], rows.get(image_id, 0), where, names[image_id])
-    for table in ("matches", "two_view_geometries"):
+            indices = database_matches.parse(data, count, columns, where)
+            check_rows(indices, [(names[i], rows.get(i, 0)) for i in ids], where)
+    for table in (database_matches.MATCHES, database_matches.VERIFIED):
         connection.executemany(f"DELETE FROM {table} WHERE pair_id = ?", [(pair,) for pair in own])
     return len(own)

@@ -49,7 +49,7 @@ class FeatureSet:
 
     Args:
         paths: feature files (.h5) and COLMAP databases; each photo is in one of them.
-        descriptor: what files hold that do not say (hloc's, databases of others); None where all say.
+        descriptor: what files hold that do not say (hloc's, databases of others), or its name; None where all say.
         strict: whether a descriptor that no file has need of is an error.
 
     Attributes:
@@ -64,9 +64,11 @@ class FeatureSet:
             descriptor that no file has need of, and none holds.
     """
 
-    def __init__(self, paths: Sequence[Path | str], descriptor: str | None = None, *, strict: bool = True):
+    def __init__(
+        self, paths: Sequence[Path | str], descriptor: str | DescriptorSpec | None = None, *, strict: bool = True
+    ):
         self.paths = [Path(path) for path in paths]
-        self._given = get_spec(descriptor) if descriptor else None
+        self._given = get_spec(descriptor) if isinstance(descriptor, str) else descriptor
         self._readers: dict[str, FeatureStore | DatabaseReader] = {}
         self.ratios: dict[str, float] = {}
         with contextlib.ExitStack() as stack:

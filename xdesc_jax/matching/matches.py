@@ -8,7 +8,7 @@ it; we add the photos' names as group attributes and the file attributes `versio
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,14 @@ def check_names(names: Iterable[str]) -> None:
         other = seen.setdefault(name.replace("/", "-"), name)
         if other != name:
             raise ValueError(f"photos {other!r} and {name!r} have the same name in a match file, where '/' is '-'")
+
+
+def check_rows(indices: np.ndarray, photos: Sequence[tuple[str, int]], where: str) -> None:
+    """Raises ValueError where matches [M, 2] use rows that the photos, each with its keypoints, do not have."""
+    for column, (name, count) in enumerate(photos):
+        bad = indices[(indices[:, column] < 0) | (indices[:, column] >= count), column]
+        if len(bad):
+            raise ValueError(f"{where} use row {bad[0]} of {name!r}, which has {count} keypoints")
 
 
 class MatchWriter:
@@ -134,6 +142,13 @@ class MatchFile:
                         scores = np.ones(len(i), np.float32)
                 return (indices[:, ::-1] if reverse else indices), scores
         raise KeyError(f"{self.path}: no matches of {name0!r} and {name1!r}")
+
+    def rows0(self, name0: str, name1: str) -> tuple[str, int]:
+        """Which of two photos is the file's first, and how many keypoints of it the file knows."""
+        reverse = pair_key(name0, name1) not in self._file
+        key = pair_key(name1, name0) if reverse else pair_key(name0, name1)
+        with self._reading(f"matches of {name0!r} and {name1!r}"):
+            return name1 if reverse else name0, len(self._file[key]["matches0"])
 
     @contextlib.contextmanager
     def _reading(self, what: str) -> Iterator[None]:

@@ -140,4 +140,5 @@ def read_model(path: Path) -> Model:
         residual_px=residual_px[order],
         xy=xy_of[order],
         keypoint_counts=np.array([image.num_points2D() for image in images]),
+        point_ids=np.array(list(row_of), np.int64),
     )

@@ -25,6 +25,7 @@ class PoseEstimate:
     Attributes:
         pose: world to camera.
         inlier: [M] bool.
+        error_px: [M], distance of each projected 3D point from its image point; inf behind the camera.
         covariance: [6, 6] of a small rotation (rad), then of the translation, for keypoints off by 1 px; None
             where it cannot be computed.
         focal_px: the focal length, estimated where the camera's was not known.
@@ -32,6 +33,7 @@ class PoseEstimate:
 
     pose: Pose
     inlier: np.ndarray
+    error_px: np.ndarray
     covariance: np.ndarray | None
     focal_px: float
 
@@ -81,7 +83,18 @@ def estimate_pose(
     covariance = found.get("covariance")
     if covariance is not None and not np.isfinite(covariance).all():
         covariance = None
-    return PoseEstimate(pose, np.asarray(mask, bool), covariance, float(intrinsics.mean_focal_length()))
+    errors = _errors_px(xy, points, pose, intrinsics)
+    return PoseEstimate(pose, np.asarray(mask, bool), errors, covariance, float(intrinsics.mean_focal_length()))
+
+
+def _errors_px(xy: np.ndarray, points: np.ndarray, pose: Pose, intrinsics: pycolmap.Camera) -> np.ndarray:
+    seen = points @ pose.rotation.T + pose.translation
+    ahead = np.flatnonzero(seen[:, 2] > 0)
+    errors = np.full(len(xy), np.inf)
+    if len(ahead):
+        projected = np.asarray(intrinsics.img_from_cam(seen[ahead]), np.float64).reshape(-1, 2)
+        errors[ahead] = np.linalg.norm(projected - xy[ahead], axis=1)
+    return np.where(np.isfinite(errors), errors, np.inf)
 
 
 def _intrinsics(camera: Camera) -> pycolmap.Camera:
