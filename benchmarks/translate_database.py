@@ -71,7 +71,7 @@ def one_translation(database: Path, out: Path) -> None:
 
     Stream.__call__ = timed
     start = time.perf_counter()
-    translate(database, out, source=SOURCE, target=TARGET, model=Path(MODEL), overwrite=True)
+    translate(database, out, descriptor=SOURCE, target=TARGET, model=Path(MODEL), overwrite=True)
     seconds = time.perf_counter() - start
     status = Path("/proc/self/status").read_text()  # getrusage would count what the parent used
     print(seconds, sum(inside), int(status.split("VmHWM:")[1].split()[0]) / 1024)

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import tyro
 
 from pipelines.map_experiment import Experiment, bars, spread
 from pipelines.map_scene import DESCRIPTORS, open_scene, split, write_lines, write_pairs, write_split
@@ -70,7 +69,7 @@ class MappingExperiment(Experiment):
 
 
 def collaborative(
-    scene: tyro.conf.Positional[Path],
+    scene: Path,
     *,
     out: Path,
     scale: Scale = "metric",
@@ -255,4 +254,8 @@ def _report(experiment: MappingExperiment, results: list[dict[str, Any]]) -> Pat
 
 
 if __name__ == "__main__":
-    tyro.cli(collaborative)
+    import sys
+
+    from xdesc_jax.cli import run_function
+
+    sys.exit(run_function(collaborative))

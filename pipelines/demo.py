@@ -18,7 +18,6 @@ from pathlib import Path
 
 import numpy as np
 import skimage.data
-import tyro
 
 from configs import tiny
 from pipelines import corner, motorcycle
@@ -220,4 +219,8 @@ def print_table(warped: Sequence[Result], stereo: Sequence[Result]) -> None:
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    import sys
+
+    from xdesc_jax.cli import run_function
+
+    sys.exit(run_function(main))

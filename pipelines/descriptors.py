@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import tyro
 
 from xdesc_jax import console
 from xdesc_jax.evaluate.homography import Result
@@ -23,12 +22,12 @@ from xdesc_jax.evaluate.stages.homography import homography
 from xdesc_jax.features import l2net
 from xdesc_jax.features.weights import write_arrays
 from xdesc_jax.files.whole import read_json, write_json
-from xdesc_jax.train.descriptors.export import NETWORK_NAMES, export_descriptor
+from xdesc_jax.train.descriptors.export import export_descriptor
 
 REFERENCE = "sift"
 
 
-def descriptors(run: Path, *, scenes: Path, warped: Path, out: Path, processes: int = 2) -> Path:
+def descriptors(*, run: Path, scenes: Path, warped: Path, out: Path, processes: int = 2) -> Path:
     """Exports a run and measures it.
 
     Args:
@@ -45,7 +44,9 @@ def descriptors(run: Path, *, scenes: Path, warped: Path, out: Path, processes: 
     name = f"{network}-xdesc"
     weights = export_descriptor(run, out / f"{name}.safetensors")
     untrained = out / "untrained.safetensors"
-    write_arrays(untrained, l2net.arrays_of(l2net.init(jax.random.key(0)), NETWORK_NAMES[network]), {"name": name})
+    write_arrays(
+        untrained, l2net.arrays_of(l2net.init(jax.random.key(0)), l2net.NETWORK_NAMES[network]), {"name": name}
+    )
     figures = {}
     for title, folder in {"homography": scenes, "warped": warped}.items():
         found: dict[str, Any] = {}
@@ -75,4 +76,8 @@ def native(results: list[Result]) -> dict[str, dict[str, float]]:
 
 
 if __name__ == "__main__":
-    tyro.cli(descriptors)
+    import sys
+
+    from xdesc_jax.cli import run_function
+
+    sys.exit(run_function(descriptors))

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import tyro
 
 from pipelines.map_experiment import Experiment, bars, spread
 from pipelines.map_scene import DESCRIPTORS, MapScene, open_scene, split, write_lines, write_pairs, write_split
@@ -94,7 +93,7 @@ class LocalizationExperiment(Experiment):
 
 
 def localization(
-    scene: tyro.conf.Positional[Path],
+    scene: Path,
     *,
     out: Path,
     scale: Scale = "metric",
@@ -306,4 +305,8 @@ def _report(experiment: LocalizationExperiment, results: list[dict[str, Any]]) -
 
 
 if __name__ == "__main__":
-    tyro.cli(localization)
+    import sys
+
+    from xdesc_jax.cli import run_function
+
+    sys.exit(run_function(localization))

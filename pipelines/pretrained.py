@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import tyro
 
 from configs import pretrained as base_config
 from configs import pretrained_added as added_config
@@ -147,4 +146,6 @@ def matrices(results: Sequence[Result]) -> dict[str, dict[str, float]]:
 
 
 if __name__ == "__main__":
-    tyro.cli(pretrained)
+    from xdesc_jax.cli import run_function
+
+    sys.exit(run_function(pretrained))

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import submitit
-import tyro
 
-from xdesc_jax.sweep.run import sweep
+from xdesc_jax.config import load_config
+from xdesc_jax.sweep.config import SweepConfig
+from xdesc_jax.sweep.stage import sweep
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,9 +31,8 @@ class Shard:
     population: int
 
     def __call__(self) -> str:
-        sweep(
-            config=self.config, data=self.data, workdir=self.workdir, shard=self.shard, population=self.population
-        )  # fmt: skip
+        config = load_config(self.config, SweepConfig)
+        sweep(config=config, data=self.data, workdir=self.workdir, shard=self.shard, population=self.population)
         return self.shard
 
     def checkpoint(self) -> submitit.helpers.DelayedSubmission:
@@ -83,6 +83,7 @@ def _parameter(word: str) -> tuple[str, Any]:
 
 
 def main(
+    *,
     config: Path,
     data: Path,
     workdir: Path,
@@ -116,4 +117,8 @@ def main(
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    import sys
+
+    from xdesc_jax.cli import run_function
+
+    sys.exit(run_function(main))

@@ -26,6 +26,7 @@ TOWER = [
     {"train"},
     {"train/descriptors", "train/translators"},
     {"export", "sweep"},
+    {"command_line"},
     {"cli"},
 ]
 OWNERS = {

@@ -8,8 +8,9 @@ from __future__ import annotations
 import ast
 import dataclasses
 import importlib.util
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_type_hints
 
 from xdesc_jax import console
 from xdesc_jax.files.whole import config_hash
@@ -192,6 +193,44 @@ def configs() -> None:
         stage = next(stage for kind, stage in _STAGES.items() if f"-> {kind}:" in source)
         summary = (ast.get_docstring(ast.parse(source)) or "").splitlines()[0]
         console.out.print(f"{name} (xdesc {stage})\n    {summary}", markup=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Leaf:
+    """A field of a configuration, or of a part of it: its type, its value, and the class that has it."""
+
+    hint: Any
+    value: Any
+    owner: type
+
+
+def leaves(config: Any, prefix: str = "") -> dict[str, Leaf]:
+    """The fields of a configuration by their dotted names, such as 'loss.alpha'."""
+    found: dict[str, Leaf] = {}
+    hints = get_type_hints(type(config))
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if dataclasses.is_dataclass(value):
+            found |= leaves(value, f"{prefix}{field.name}.")
+        else:
+            found[prefix + field.name] = Leaf(hints[field.name], value, type(config))
+    return found
+
+
+def replaced(config: C, values: Mapping[str, Any]) -> C:
+    """A configuration with other values of some fields, given by dotted names.
+
+    Raises:
+        ValueError: values that its classes refuse.
+    """
+    own = {name: value for name, value in values.items() if "." not in name}
+    parts: dict[str, dict[str, Any]] = {}
+    for name, value in values.items():
+        part, dot, inner = name.partition(".")
+        if dot:
+            parts.setdefault(part, {})[inner] = value
+    nested = {part: replaced(getattr(config, part), inner) for part, inner in parts.items()}
+    return dataclasses.replace(config, **nested, **own)  # type: ignore[type-var]
 
 
 def from_dict(fields: dict[str, Any], kind: type[C] = TrainConfig) -> C:  # type: ignore[assignment]

@@ -83,3 +83,8 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> 
 def warn(message: str) -> None:
     """Prints a warning on standard error."""
     err.print(f"warning: {message}", style="yellow", markup=False)
+
+
+def set_verbosity(quiet: bool = False, verbose: bool = False) -> None:
+    """How much is printed: errors and warnings alone, or more than by default."""
+    out.quiet = quiet and not verbose

@@ -69,7 +69,7 @@ def test_a_translated_database_says_what_each_image_is_and_was(old, tmp_path):
     with DatabaseWriter(old, tmp_path / "mixed.db") as writer:
         writer.set_descriptors("sub/é.jpg", np.ones((3, 3), np.uint8), SPECS["bits"], None)
     model = make_model(tmp_path / "model.safetensors")
-    out = translate(tmp_path / "mixed.db", tmp_path / "out.db", source="colmap-sift", target="plain", model=model)
+    out = translate(tmp_path / "mixed.db", tmp_path / "out.db", descriptor="colmap-sift", target="plain", model=model)
     found = inspect(out, images=True)
     assert found["descriptors"] == [
         {"spec": "bits", "translated_from": None, "images": 1, "rows": 3},

@@ -222,6 +222,6 @@ def test_unknown_queries_and_missing_choices_are_refused(place, tmp_path, querie
     assert run(place, tmp_path / "out", queries, "--pairs", pairs) == 2
     assert "names 1 photos that are not in" in capsys.readouterr().err
     assert run(place, tmp_path / "out", queries) == 2
-    assert "either pairs" in capsys.readouterr().err
+    assert "either --pairs" in capsys.readouterr().err
     assert run(place, tmp_path / "out", queries, "--pairs", pairs, "--retrieval", 3) == 2
-    assert "either pairs" in capsys.readouterr().err
+    assert "either --pairs" in capsys.readouterr().err

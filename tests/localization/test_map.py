@@ -136,7 +136,7 @@ def test_opening_tells_what_is_wrong(place, tmp_path):
         Localizer.open(tmp_path, [place.features["own-a"]])
     with pytest.raises(ValueError, match="mode 'embed' translates, so it needs a model"):
         Localizer.open(place.model, [place.features["own-a"]], mode="embed")
-    with pytest.raises(ValueError, match=r"files hold \['own-a'\]: give a model"):
+    with pytest.raises(ValueError, match=r"files hold \['own-a'\]: give a --model"):
         Localizer.open(place.model, [place.features["own-a"]], retrieval=3)
     with pytest.raises(ValueError, match="holds 'other', which the model cannot take"):
         with StoreWriter(tmp_path / "other.h5", DescriptorSpec("other", WIDTH)) as writer:

@@ -164,9 +164,9 @@ def test_stage_gives_each_pair_of_one_set_once(tmp_path, model):
 def test_stage_needs_a_joint_space(tmp_path, model, capsys):
     a = write(tmp_path / "a.h5", rows_of_photos())
     assert main(["retrieve", str(a), str(tmp_path / "p.txt")]) == 2
-    assert "files hold ['own-a']: give a model" in capsys.readouterr().err
+    assert "files hold ['own-a']: give a --model" in capsys.readouterr().err
     assert main(["retrieve", str(a), str(a), "--model", str(model)]) == 2
     assert "is the input itself" in capsys.readouterr().err
     assert main(["retrieve", str(a), "--model", str(model)]) == 2
-    assert "expected FEATURES... OUT, found 1 paths" in capsys.readouterr().err
+    assert "error: xdesc retrieve expects FEATURES... OUT. See `xdesc retrieve --help`." in capsys.readouterr().err
     assert not (tmp_path / "p.txt").exists()

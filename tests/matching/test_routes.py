@@ -187,7 +187,7 @@ def test_the_order_of_a_model_is_that_of_its_validation(tmp_path):
     [
         ("sideways", {}, "mode is 'sideways', expected one of native, embed"),
         ("native", {"target": "a"}, "target 'a' is for mode 'directional'"),
-        ("embed", {"order": "ab"}, "an order is for mode 'progressive'"),
+        ("embed", {"order": "ab"}, "--order is for --mode progressive"),
         ("progressive", {"order": "aba"}, "names a descriptor twice"),
         ("progressive", {"order": "ax"}, "no descriptor 'x'"),
         ("directional", {"target": "x"}, "no descriptor 'x'"),

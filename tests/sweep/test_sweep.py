@@ -17,11 +17,12 @@ import pytest
 
 from tests.support import toy_records as toy
 from tests.support.root import ROOT
+from xdesc_jax.config import load_config
 from xdesc_jax.export.export import export
 from xdesc_jax.sweep import run as sweep_run
 from xdesc_jax.sweep.config import SweepConfig, expand
 from xdesc_jax.sweep.results import read_results
-from xdesc_jax.sweep.run import sweep
+from xdesc_jax.sweep.stage import sweep
 from xdesc_jax.train.translators.run import train
 from xdesc_jax.train.translators.trained import load_model
 from xdesc_jax.translation.translator import Translator
@@ -47,12 +48,16 @@ def config_file(folder: Path, settings: SweepConfig) -> Path:
     return path
 
 
+def read(path: Path) -> SweepConfig:
+    return load_config(path, SweepConfig)
+
+
 @pytest.fixture(scope="module")
 def swept(toy_folder, tmp_path_factory) -> Path:
     """Five members: three that differ in numbers, one of two descriptors, one that diverges."""
     folder = tmp_path_factory.mktemp("swept")
     config = config_file(folder, SweepConfig(BASE, members=MEMBERS))
-    return sweep(config=config, data=toy_folder, workdir=folder / "w", steps_per_dispatch=2)
+    return sweep(config=read(config), data=toy_folder, workdir=folder / "w", steps_per_dispatch=2)
 
 
 def weights(run: Path, which: str = "latest") -> list[np.ndarray]:
@@ -72,7 +77,7 @@ def test_members_equal_trainings_of_their_own(toy_folder, tmp_path, swept, varia
     if variant == "quadratic":
         workdir = swept
     else:
-        workdir = sweep(config=config_file(tmp_path, settings), data=toy_folder, workdir=tmp_path / "w")
+        workdir = sweep(config=read(config_file(tmp_path, settings)), data=toy_folder, workdir=tmp_path / "w")
     for member in expand(settings):
         alone = train(member.config, toy_folder, tmp_path / member.name)
         together = workdir / "members" / member.name
@@ -104,7 +109,7 @@ def test_finished_members_are_not_trained_again(swept, toy_folder, tmp_path, mon
     monkeypatch.setattr(sweep_run, "train_group", lambda *_: pytest.fail("trained again"))
     workdir = Path(shutil.copytree(swept, tmp_path / "w"))
     lines = (workdir / "results" / "0-of-1.jsonl").read_bytes()
-    sweep(config=swept.parent / "sweep.py", data=toy_folder, workdir=workdir)
+    sweep(config=read(swept.parent / "sweep.py"), data=toy_folder, workdir=workdir)
     assert (workdir / "results" / "0-of-1.jsonl").read_bytes() == lines
 
 
@@ -115,7 +120,9 @@ def test_a_killed_sweep_ends_as_an_uninterrupted_one(swept, toy_folder, tmp_path
 import os, signal, sys
 sys.path[:0] = [{str(ROOT)!r}]
 from pathlib import Path
+from xdesc_jax.config import load_config
 from xdesc_jax.sweep import run
+from xdesc_jax.sweep.config import SweepConfig
 from xdesc_jax.train.checkpoint import Checkpoints
 save, append, seen = Checkpoints.save, run.append_result, []
 def killing(what, of):
@@ -134,12 +141,12 @@ else:
         own = self.directory.parent.parent.name == ("groups" if kind == "group" else "members")
         return (die if own else save)(self, *arguments)
     Checkpoints.save = chosen
-run.sweep(config=Path({str(swept.parent / "sweep.py")!r}), data=Path({str(toy_folder)!r}),
-          workdir=Path({str(tmp_path / "w")!r}), steps_per_dispatch=2)
+settings = load_config({str(swept.parent / "sweep.py")!r}, SweepConfig)
+run.run_sweep(settings, Path({str(toy_folder)!r}), Path({str(tmp_path / "w")!r}), steps_per_dispatch=2)
 """
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=os.environ)
     assert ended.returncode == -signal.SIGKILL, ended.stderr
-    sweep(config=swept.parent / "sweep.py", data=toy_folder, workdir=tmp_path / "w", steps_per_dispatch=2)
+    sweep(config=read(swept.parent / "sweep.py"), data=toy_folder, workdir=tmp_path / "w", steps_per_dispatch=2)
     expected, found = results(swept), results(tmp_path / "w")
     assert found.keys() == expected.keys()
     for name, entry in expected.items():
@@ -156,7 +163,7 @@ run.sweep(config=Path({str(swept.parent / "sweep.py")!r}), data=Path({str(toy_fo
 
 def test_halving_keeps_the_best_and_they_end_as_alone(toy_folder, tmp_path):
     settings = SweepConfig(BASE, grid={"optimizer.learning_rate": (1e-6, 2e-2, 1e-5, 1e-2)}, halving=2)
-    workdir = sweep(config=config_file(tmp_path, settings), data=toy_folder, workdir=tmp_path / "w", population=3)
+    workdir = sweep(config=read(config_file(tmp_path, settings)), data=toy_folder, workdir=tmp_path / "w", population=3)
     found = results(workdir)
     assert sorted(entry["epoch"] for entry in found.values()) == [1, 1, 2, 2]
     best = [entry for entry in found.values() if entry["status"] == "finished"]
@@ -165,7 +172,7 @@ def test_halving_keeps_the_best_and_they_end_as_alone(toy_folder, tmp_path):
     alone = train(member.config, toy_folder, tmp_path / "alone")
     for a, b in zip(weights(workdir / best[0]["run"]), weights(alone), strict=True):
         np.testing.assert_allclose(a, b, atol=2e-3)
-    again = sweep(config=tmp_path / "sweep.py", data=toy_folder, workdir=workdir, population=3)
+    again = sweep(config=read(tmp_path / "sweep.py"), data=toy_folder, workdir=workdir, population=3)
     assert results(again) == found
 
 
@@ -179,7 +186,7 @@ def test_who_has_ended_is_not_trained_again_in_other_shards_and_populations(swep
         if member.name not in kept:
             shutil.rmtree(workdir / "members" / member.name)
     before = {p: p.stat().st_mtime_ns for name in kept for p in (workdir / "members" / name).rglob("*")}
-    sweep(config=swept.parent / "sweep.py", data=toy_folder, workdir=workdir, population=4)
+    sweep(config=read(swept.parent / "sweep.py"), data=toy_folder, workdir=workdir, population=4)
     assert {p: p.stat().st_mtime_ns for p in before} == before
     assert {n: e["status"] for n, e in results(workdir).items()} == {n: e["status"] for n, e in results(swept).items()}
 
@@ -188,7 +195,7 @@ def test_shards_share_the_members(toy_folder, tmp_path):
     settings = SweepConfig(dataclasses.replace(BASE, epochs=1), grid={"seed": (0, 1, 2)})
     config = config_file(tmp_path, settings)
     for i in range(2):
-        sweep(config=config, data=toy_folder, workdir=tmp_path / "w", shard=f"{i}/2")
+        sweep(config=read(config), data=toy_folder, workdir=tmp_path / "w", shard=f"{i}/2")
     assert results(tmp_path / "w").keys() == {member.name for member in expand(settings)}
     assert {path.name for path in (tmp_path / "w" / "results").iterdir()} == {"0-of-2.jsonl", "1-of-2.jsonl"}
 
@@ -196,7 +203,7 @@ def test_shards_share_the_members(toy_folder, tmp_path):
 def test_other_settings_are_refused_with_the_difference(swept, toy_folder, tmp_path):
     config = config_file(tmp_path, SweepConfig(dataclasses.replace(BASE, epochs=3), members=MEMBERS))
     with pytest.raises(ValueError, match=r"other settings \(base.epochs: 2 -> 3\)"):
-        sweep(config=config, data=toy_folder, workdir=swept)
+        sweep(config=read(config), data=toy_folder, workdir=swept)
 
 
 def test_a_folder_of_something_else_is_refused(toy_folder, tmp_path):
@@ -204,7 +211,7 @@ def test_a_folder_of_something_else_is_refused(toy_folder, tmp_path):
     (tmp_path / "w" / "thesis.txt").write_text("mine")
     config = config_file(tmp_path, SweepConfig(BASE))
     with pytest.raises(FileExistsError, match="holds no sweep"):
-        sweep(config=config, data=toy_folder, workdir=tmp_path / "w", overwrite=True)
+        sweep(config=read(config), data=toy_folder, workdir=tmp_path / "w", overwrite=True)
     assert (tmp_path / "w" / "thesis.txt").exists()
 
 
@@ -219,5 +226,5 @@ def test_a_folder_of_something_else_is_refused(toy_folder, tmp_path):
 def test_what_cannot_be_trained_fails_before_anything_is(toy_folder, tmp_path, change, message):
     config = config_file(tmp_path, SweepConfig(BASE, **change))
     with pytest.raises(ValueError, match=message):
-        sweep(config=config, data=toy_folder, workdir=tmp_path / "w")
+        sweep(config=read(config), data=toy_folder, workdir=tmp_path / "w")
     assert not (tmp_path / "w").exists()

@@ -61,7 +61,7 @@ def run(*arguments):
 
 
 def test_all_but_the_descriptors_is_kept(model, database, tmp_path):
-    out = translate(database, tmp_path / "out.db", source="colmap-sift", target="plain", model=model)
+    out = translate(database, tmp_path / "out.db", descriptor="colmap-sift", target="plain", model=model)
     before, after = tables(database), tables(out)
     changed = {name for name in after if after[name] != before.get(name)}
     assert changed == {"descriptors", "xdesc_specs", "xdesc_images", "xdesc_attributes"}
@@ -154,7 +154,7 @@ def test_without_a_source_each_image_is_translated_from_what_it_holds(model, mix
 
 
 def test_with_a_source_only_its_images_are_translated(model, mixed, tmp_path):
-    out = translate(mixed, tmp_path / "out.db", source="plain", target="colmap-sift", model=model)
+    out = translate(mixed, tmp_path / "out.db", descriptor="plain", target="colmap-sift", model=model)
     with DatabaseReader(out) as after:
         assert after.spec("a b.jpg") == SPECS["bits"]
         assert after.spec("sub/é.jpg").name == "colmap-sift"
@@ -183,7 +183,7 @@ def test_rows_of_which_nothing_is_said_need_the_source_and_its_width(model, data
     edit(tmp_path / "mine.db", "DROP TABLE xdesc_images")
     assert run(tmp_path / "mine.db", tmp_path / "out.db", "--target", "bits", "--model", model) == 2
     assert "does not say which descriptor 'sub/é.jpg' holds (type -1, 36 bytes)" in capsys.readouterr().err
-    out = translate(tmp_path / "mine.db", tmp_path / "out.db", source="plain", target="bits", model=model)
+    out = translate(tmp_path / "mine.db", tmp_path / "out.db", descriptor="plain", target="bits", model=model)
     with DatabaseReader(out) as reader:
         expected = Translator.load(model).translate(rows, "plain", "bits", storage=True)
         np.testing.assert_array_equal(reader.descriptors("sub/é.jpg"), expected)

@@ -84,7 +84,7 @@ def run_array(folder, model, source, target):
 )
 def test_a_feature_file_becomes_one_of_the_target(model, make_store, tmp_path, source, target):
     features = make_store(source)
-    out = translate.translate(features, tmp_path / "out.h5", target=target, model=model, source=source)
+    out = translate.translate(features, tmp_path / "out.h5", target=target, model=model, descriptor=source)
     translator = Translator.load(model)
     with FeatureStore(features) as before, FeatureStore(out) as after:
         assert after.spec == translator.spec(target)
@@ -191,7 +191,7 @@ def test_an_array_of_packed_bits_translates(model, tmp_path):
 def test_an_array_needs_its_source_named(model, tmp_path, capsys):
     np.save(tmp_path / "in.npy", rows_of("plain", 2))
     assert run(tmp_path / "in.npy", tmp_path / "out.npy", "--target", "bits", "--model", model) == 2
-    assert "in.npy: an array does not say which descriptor it holds; pass --source" in capsys.readouterr().err
+    assert "in.npy: an array does not say which descriptor it holds; pass --descriptor" in capsys.readouterr().err
 
 
 def test_a_bad_row_of_an_array_is_named_and_nothing_is_left(model, tmp_path, monkeypatch, capsys):

@@ -239,7 +239,7 @@ class DatabaseReader:
         if spec is None:
             raise ValueError(
                 f"{self.path}: does not say which descriptor {name!r} holds "
-                f"(type {row.kind}, {row.columns} bytes); name it"
+                f"(type {row.kind}, {row.columns} bytes); name it by --descriptor"
             )
         self._check_size("descriptors", name, row, np.dtype(np.uint8))
         expected = spec.stored_width * spec.stored_dtype.itemsize

@@ -18,7 +18,6 @@ from xdesc_jax.data.columns import file_name
 from xdesc_jax.data.resident import load_arrays
 from xdesc_jax.data.schema import PATCH, RecordInfo
 from xdesc_jax.descriptors import get_spec
-from xdesc_jax.features.describe import describe_patches, describer, weight_file
 from xdesc_jax.features.weights import parse_weights
 from xdesc_jax.files.whole import atomic, content_hash
 
@@ -46,6 +45,8 @@ def describe(
         ValueError: records without patches, a descriptor that is not computed from patches, or no weights for it.
         FileExistsError: `out` holds something else.
     """
+    from xdesc_jax.features.describe import describe_patches, describer, weight_file
+
     info = RecordInfo.load(records)
     if not info.has_patches:
         raise ValueError(f"{records}: records without patches (columns: {', '.join(info.columns)})")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-import cv2
 import numpy as np
 
 from xdesc_jax import console
@@ -81,6 +80,8 @@ def scenes(
 
 
 def _write(folder: Path, gray: np.ndarray, views: int, warp: WarpSettings, rng: np.random.Generator) -> None:
+    import cv2
+
     folder.mkdir()
     cv2.imwrite(str(folder / "1.png"), gray)
     for k in range(1, views + 1):

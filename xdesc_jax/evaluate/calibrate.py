@@ -26,7 +26,7 @@ from xdesc_jax.evaluate.homography import Comparison, Searched, comparisons, sea
 from xdesc_jax.evaluate.measures import CORRECT_PX
 from xdesc_jax.evaluate.scenes import find_scenes
 from xdesc_jax.evaluate.stages.homography import extracted_stores, given_stores
-from xdesc_jax.files.whole import content_hash, write_json
+from xdesc_jax.files.whole import content_hash, making, write_json
 from xdesc_jax.translation import ratios
 from xdesc_jax.translation.bundle import save_ratios
 from xdesc_jax.translation.translator import Translator
@@ -166,6 +166,7 @@ def calibrate(
         raise FileExistsError(f"{out} exists; choose another output or pass --overwrite")
     for name in descriptors:
         translator.spec(name)
+    making(out)
     with tempfile.TemporaryDirectory() as temporary:
         if features:
             stores = given_stores(features, descriptors)

@@ -14,6 +14,7 @@ from xdesc_jax import console
 from xdesc_jax.export import onnx_format, stablehlo_format
 from xdesc_jax.export.file_format import FileFormat
 from xdesc_jax.export.translation_graph import Graph, description, every, graph
+from xdesc_jax.files import dry_run
 from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, read_json, staged, write_json
 from xdesc_jax.translation.translator import PARITY_TOLERANCE, Translator
 
@@ -60,6 +61,8 @@ def export_all(translator: Translator, out: Path, format: str, model_hash: str, 
     Args, Raises: as `export_one`, and ValueError where `out` is a folder that this did not write.
     """
     expected = config_hash([model_hash, format])
+    if dry_run.active():
+        dry_run.remark(f"{len(translator.bundle.networks)} networks, a file each")
     empty = out.is_dir() and not any(out.iterdir())
     if not empty:
         if overwrite and out.is_dir() and not (out / MANIFEST).is_file():

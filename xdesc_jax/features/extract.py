@@ -21,7 +21,7 @@ from xdesc_jax import console
 from xdesc_jax.descriptors import get_entry, get_spec
 from xdesc_jax.features.given import KeypointFile, is_keypoint_database
 from xdesc_jax.features.images import UnreadablePhoto, list_photos
-from xdesc_jax.features.parts import load_part, photo_stamp, save_part
+from xdesc_jax.features.parts import load_part, part_path, photo_stamp, save_part
 from xdesc_jax.features.photo import (
     COLMAP_SIFT,
     ExtractSettings,
@@ -32,6 +32,7 @@ from xdesc_jax.features.photo import (
 from xdesc_jax.features.store import FeatureStore, StoreWriter
 from xdesc_jax.features.weights import parse_weights
 from xdesc_jax.features.workers import Job, detect_all
+from xdesc_jax.files import dry_run
 from xdesc_jax.files.whole import already_done, config_hash, write_json
 
 __all__ = ["ExtractSettings", "PhotoFeatures", "check_ready", "extract", "extract_parts", "extract_photo"]
@@ -87,7 +88,11 @@ def extract(
     keys = configuration_keys(asked)
     listing = [(name, photo_stamp(photos / name)) for name in names]  # names and contents
     hashes = {name: config_hash([key, listing]) for name, key in keys.items()}
-    todo = [name for name in descriptors if not _finished(out / f"{name}.h5", name, hashes[name], overwrite)]
+    with dry_run.several():
+        todo = [name for name in descriptors if not _finished(out / f"{name}.h5", name, hashes[name], overwrite)]
+        if todo and dry_run.active():
+            kept = sum(part_path(out / ".parts", name).exists() for name in names) if not overwrite else 0
+            dry_run.remark(f"{len(names)} photos, {kept} of them done by a run that was stopped")
     if not todo:
         console.out.print(f"all of it is done already: {out}", markup=False)
         return out
@@ -117,7 +122,7 @@ def check_ready(settings: ExtractSettings) -> None:
     if COLMAP_SIFT in settings.descriptors and settings.keypoints != "colmap" and not from_database:
         raise ValueError(
             f"descriptor {COLMAP_SIFT!r} exists only where COLMAP detects the keypoints or a COLMAP database "
-            f"holds it, but keypoints come from {settings.keypoints!r}"
+            f"holds it, but keypoints come from {settings.keypoints!r}; pass --keypoints colmap or a database"
         )
     for name in settings.names("detector"):
         if name != COLMAP_SIFT:

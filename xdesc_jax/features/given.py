@@ -116,7 +116,10 @@ def _of_group(xy: np.ndarray, group: Mapping[str, Any]) -> Keypoints:
     if "affine" in arrays:
         return from_shapes(xy, arrays["affine"])
     if "scales" not in arrays:
-        raise ValueError("the file holds positions without `scales` (or `affine`), which patches need")
+        raise ValueError(
+            "the file holds positions without `scales` (or `affine`), which patches need; give --keypoints another "
+            "file, or colmap or opencv"
+        )
     return Keypoints(xy, arrays["scales"], arrays.get("oris", np.zeros(len(xy))))
 
 

@@ -11,18 +11,20 @@ import os
 import struct
 import zlib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from PIL import Image
 
 from xdesc_jax import console
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 MAX_SIDE_PX = 32766  # of the photos that cv2.remap cuts patches from
 _16_BIT_MODES = ("I", "I;16", "I;16B", "I;16L", "I;16N")
-_DAMAGE = (  # what Pillow raises at files that are damaged
+_DAMAGE = (  # what Pillow raises at files that are damaged, beside its DecompressionBombError
     OSError, SyntaxError, EOFError, struct.error, zlib.error, ValueError, TypeError, LookupError, ArithmeticError,
-    Image.DecompressionBombError,
 )  # fmt: skip
 
 
@@ -106,6 +108,8 @@ def read_gray(path: Path | str) -> np.ndarray:
 
 def _open(path: Path) -> Image.Image:
     """The decoded first frame, of mode L or RGB."""
+    from PIL import Image
+
     try:
         if not path.exists():
             raise UnreadablePhoto(f"{path}: no such photo")
@@ -119,11 +123,13 @@ def _open(path: Path) -> Image.Image:
             return _plain(image, path)
     except UnreadablePhoto:
         raise
-    except _DAMAGE as error:
+    except (*_DAMAGE, Image.DecompressionBombError) as error:
         raise UnreadablePhoto(f"{path}: not a photo that can be read ({error})") from error
 
 
 def _plain(image: Image.Image, path: Path) -> Image.Image:
+    from PIL import Image
+
     mode = image.mode
     if mode in ("L", "RGB"):
         return image.copy()

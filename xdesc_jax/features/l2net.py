@@ -270,6 +270,7 @@ def unit_sosnet(rows: jax.Array) -> jax.Array:
 
 HARDNET_NAMES = tuple((f"features.{i}", f"features.{i + 1}") for i in (0, 3, 6, 9, 12, 15, 19))
 SOSNET_NAMES = tuple((f"layers.{i}", f"layers.{i + 1}") for i in (1, 4, 7, 10, 13, 16, 20))
+NETWORK_NAMES = {"hardnet": HARDNET_NAMES, "sosnet": SOSNET_NAMES}
 
 
 def load_hardnet(path: Path | str, prefix: str = "") -> L2Net:

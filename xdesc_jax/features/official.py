@@ -22,6 +22,8 @@ import numpy as np
 from xdesc_jax import console
 from xdesc_jax.descriptors import get_entry, resolve
 from xdesc_jax.features.weights import is_torch_file, read_arrays, require_torch, write_arrays
+from xdesc_jax.files import dry_run
+from xdesc_jax.files.whole import making
 
 DATA = "XDESC_DATA"  # names another data folder
 TIMEOUT_S = 30.0  # without any byte
@@ -97,8 +99,10 @@ def install(name: str, *, file: Path | None = None, overwrite: bool = False) -> 
     release = _release(name)
     target = installed_path(name)
     if file is None and not overwrite and _is_sound(name, target):
+        dry_run.output(target, dry_run.FINISHED)
         console.out.print(f"{name} is installed: {target}", markup=False)
         return target
+    making(target)
     console.settings(f"xdesc weights install {name}", {"from": file or release.address, "to": target})
     if file is not None:
         return _take(name, release, Path(file), target)

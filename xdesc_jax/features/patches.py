@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-import cv2
 import numpy as np
 
 from xdesc_jax.features.keypoints import Keypoints
@@ -68,6 +67,8 @@ def _warps(keypoints: Keypoints, mag: float, size: int) -> tuple[np.ndarray, np.
 
 
 def _pyramid(gray: np.ndarray, min_side: int) -> list[np.ndarray]:
+    import cv2
+
     levels = [gray]
     while min(levels[-1].shape) > min_side:
         levels.append(cv2.pyrDown(levels[-1]))
@@ -85,6 +86,8 @@ def _inside(warps: np.ndarray, shape: tuple[int, ...], size: int) -> np.ndarray:
 
 def _sample(pyramid: list[np.ndarray], level: np.ndarray, warps: np.ndarray, size: int) -> np.ndarray:
     """Bilinear samples uint8 [N, size, size] of each keypoint's level."""
+    import cv2
+
     patches = np.empty((len(level), size * size), np.uint8)
     threads = max(1, cv2.getNumThreads()) if len(level) > 2 * _CHUNK else 1
     jobs = []

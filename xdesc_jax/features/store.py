@@ -13,13 +13,15 @@ import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import h5py
 import numpy as np
 
 from xdesc_jax.descriptors import UNIT_TOLERANCE, DescriptorSpec, get_spec
 from xdesc_jax.files.whole import atomic
+
+if TYPE_CHECKING:
+    import h5py
 
 VERSION = 1
 ORIGIN = "center"
@@ -60,6 +62,8 @@ class ImageFeatures:
 
 def found_hash(path: Path | str) -> str | None:
     """The configuration hash in an .h5 file's attributes; None where there is no such file or attribute."""
+    import h5py
+
     try:
         with h5py.File(path, "r") as file:
             return file.attrs.get("config_hash")
@@ -82,6 +86,8 @@ class FeatureStore:
     """
 
     def __init__(self, path: Path | str, spec: DescriptorSpec | None = None, *, fallback: DescriptorSpec | None = None):
+        import h5py
+
         self.path = Path(path)
         if not self.path.exists():
             raise FileNotFoundError(f"{path}: no such feature file")
@@ -120,7 +126,7 @@ class FeatureStore:
         key = next((k for k in ("spec_json", "spec") if k in self.attributes), None)
         if key is None:
             if (known := given or fallback) is None:
-                raise ValueError(f"{self.path}: does not say which descriptor it holds; name it")
+                raise ValueError(f"{self.path}: does not say which descriptor it holds; name it by --descriptor")
             return known
         value = self.attributes[key]
         try:
@@ -244,6 +250,8 @@ def _parse_spec(text: Any) -> DescriptorSpec:
 
 def _is_photo(item: Any) -> bool:
     """Whether an item of a file is a photo's group, and not a folder of photos that is called `keypoints`."""
+    import h5py
+
     return isinstance(item, h5py.Group) and isinstance(item.get("keypoints"), h5py.Dataset)
 
 
@@ -292,6 +300,8 @@ class StoreWriter:
         self._attributes = attributes or {}
 
     def __enter__(self) -> StoreWriter:
+        import h5py
+
         self._atomic = atomic(self.path)
         self._file = h5py.File(self._atomic.__enter__(), "w")
         self._file.attrs.update(self._attributes)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import cv2
 import numpy as np
 
 from xdesc_jax.features.keypoints import Keypoints
@@ -125,6 +124,8 @@ def render(gray: np.ndarray, view: View) -> np.ndarray:
     Returns:
         uint8 [view height, view width]; beyond the photo, its border is repeated.
     """
+    import cv2
+
     homography = view.homography
     # Bilinear samples of what shrinks alias: start from a pyramid level that shrinks less than by half.
     while smallest_scale(homography, gray.shape) < 0.5 and min(gray.shape) >= 2 * MIN_SIDE_PX:

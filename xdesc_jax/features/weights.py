@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import safetensors
-import safetensors.numpy
 
 from xdesc_jax.files import pytorch, tensors
 
@@ -111,6 +109,8 @@ def _read_npz(path: Path) -> dict[str, np.ndarray]:
 
 
 def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
+    import safetensors.numpy
+
     try:
         return safetensors.numpy.load_file(path)
     except safetensors.SafetensorError as error:

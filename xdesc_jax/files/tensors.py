@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-import safetensors.numpy
 
 from xdesc_jax.files.whole import atomic
 
@@ -29,6 +28,8 @@ def write(path: Path | str, tensors: Mapping[str, np.ndarray], entries: Mapping[
 
     Source: the format's description, https://github.com/huggingface/safetensors#format.
     """
+    import safetensors.numpy
+
     content = safetensors.numpy.save(dict(tensors), dict(entries))
     start = _LENGTH_BYTES + int.from_bytes(content[:_LENGTH_BYTES], "little")
     header = json.loads(content[_LENGTH_BYTES:start])

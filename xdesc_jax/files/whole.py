@@ -14,9 +14,11 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+from xdesc_jax.files import dry_run
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -25,6 +27,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def atomic(path: Path | str) -> Iterator[Path]:
     """Yields a temporary path beside `path` (a file or a folder); renamed on success, removed on failure."""
     path = Path(path)
+    dry_run.output(path, _state(path, overwrite=True))
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
     _remove(temporary)
@@ -50,6 +53,7 @@ def atomic(path: Path | str) -> Iterator[Path]:
 def staged(path: Path | str) -> Iterator[Path]:
     """`atomic` for what depends on the name: the temporary path has the same one, in a folder beside `path`."""
     path = Path(path)
+    dry_run.output(path, _state(path, overwrite=True))
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
         yield Path(folder) / path.name
@@ -87,6 +91,7 @@ def config_hash(config: Any) -> str:
 
 def content_hash(path: Path | str) -> str:
     """12 hex digits that identify a file's content."""
+    dry_run.read(Path(path))
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:12]
 
@@ -101,17 +106,50 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is not JSON")
 
 
-def already_done(path: Path, found_hash: str | None, expected_hash: str, overwrite: bool) -> bool:
-    """Whether `path` holds this very result; another configuration's result is refused.
+def already_done(
+    path: Path, found_hash: str | None, expected_hash: str, overwrite: bool, beside: Sequence[Path] = ()
+) -> bool:
+    """Whether `path` holds this very result; another configuration's result is refused. Ends a dry run.
+
+    Args:
+        path: the result.
+        found_hash: of the configuration that it was made with.
+        expected_hash: of this one.
+        overwrite: make it anew in either case.
+        beside: files that are written behind it; without them the result is not finished.
 
     Raises:
         FileExistsError: `path` was made with another configuration and `overwrite` is off.
     """
-    if overwrite or not path.exists():
-        return False
-    if found_hash == expected_hash:
-        return True
-    raise FileExistsError(
-        f"{path} was made with another configuration (hash {found_hash}, now {expected_hash}); "
-        "choose another output or pass --overwrite"
-    )
+    state = _state(path, overwrite, found_hash == expected_hash)
+    if state == dry_run.FINISHED and not all(file.exists() for file in beside):
+        state = dry_run.REPLACED
+    refusal = None
+    if state == dry_run.REFUSED:
+        refusal = FileExistsError(
+            f"{path} was made with another configuration (hash {found_hash}, now {expected_hash}); "
+            "choose another output or pass --overwrite"
+        )
+    dry_run.output(path, state, refusal)
+    if refusal is not None and not dry_run.active():  # a dry run that is still here lists further outputs
+        raise refusal
+    return state == dry_run.FINISHED
+
+
+def making(path: Path, *, overwrite: bool = True) -> None:
+    """Ends a dry run of a stage that makes `path` whatever it was made of before; else does nothing.
+
+    Args:
+        path: the result.
+        overwrite: whether it replaces what is there; the stage itself refuses where not.
+    """
+    dry_run.output(path, _state(path, overwrite))
+
+
+def _state(path: Path, overwrite: bool, same: bool = False) -> str:
+    """What becomes of a result."""
+    if not path.exists():
+        return dry_run.MADE
+    if overwrite:
+        return dry_run.REPLACED
+    return dry_run.FINISHED if same else dry_run.REFUSED

@@ -19,17 +19,12 @@ from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.store import FeatureStore
 from xdesc_jax.files.whole import write_json
 from xdesc_jax.inspection import contents
+from xdesc_jax.inspection.kinds import HDF5, HEADER_BYTES, SQLITE, STARTS, ZIP, is_safetensors, is_text
 from xdesc_jax.matching.matches import MatchFile
 from xdesc_jax.translation import bundle
 from xdesc_jax.translation.ratios import RATIOS, TRANSLATED_FROM, parse
 from xdesc_jax.translation.translator import Translator
 
-_STARTS = {
-    b"\x1f\x8b": "a gzip archive", b"PK": "a zip archive (.npz, .pth)", b"\x93NUMPY": "a numpy array",
-    b"\xff\xd8": "a JPEG photo", b"\x89PNG": "a PNG photo", b"%PDF": "a PDF", b"\x7fELF": "a program",
-}  # fmt: skip
-_SQLITE, _HDF5, _HEADER_BYTES = b"SQLite format 3\0", b"\x89HDF\r\n\x1a\n", 8
-_ZIP = b"PK\x03\x04"
 _NOT_SAID = "not said"
 
 
@@ -70,25 +65,21 @@ def _describe(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         start = file.read(32)
     size = {"bytes": path.stat().st_size}
-    if start.startswith(_SQLITE):
+    if start.startswith(SQLITE):
         return {"kind": "COLMAP database", **size, **contents.database(path)}
-    if start.startswith(_HDF5):
+    if start.startswith(HDF5):
         return {**_hdf5(path), **size}
-    if start[_HEADER_BYTES : _HEADER_BYTES + 1] == b"{" and len(start) > _HEADER_BYTES:
+    if is_safetensors(start):
         return {**_safetensors(path), **size}
-    if start.startswith(_ZIP) and path.suffix == ".npz":
+    if start.startswith(ZIP) and path.suffix == ".npz":
         return {**_translator(path), **size}
-    kind = next((text for magic, text in _STARTS.items() if start.startswith(magic)), None)
+    kind = next((text for magic, text in STARTS.items() if start.startswith(magic)), None)
     if kind is None:
-        kind = "an empty file" if not start else "text" if _is_text(start) else f"a file that begins with {start[:8]!r}"
+        kind = "an empty file" if not start else "text" if is_text(start) else f"a file that begins with {start[:8]!r}"
     raise ValueError(
         f"{path}: is {kind}, expected a COLMAP database, a feature or match file (.h5), a model file (.safetensors, "
         ".npz) or the folder of a COLMAP model"
     )
-
-
-def _is_text(start: bytes) -> bool:
-    return all(32 <= byte < 127 or byte in b"\t\r\n" for byte in start)
 
 
 # --- Feature and match files -------------------------------------------------------------------------------
@@ -173,7 +164,7 @@ def _plain(value: Any) -> Any:
 
 def _safetensors(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
-        length = int.from_bytes(file.read(_HEADER_BYTES), "little")
+        length = int.from_bytes(file.read(HEADER_BYTES), "little")
         try:
             header = json_text.loads(file.read(length) if length < path.stat().st_size else b"")
             entries = header.get("__metadata__", {})

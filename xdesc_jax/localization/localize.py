@@ -93,7 +93,9 @@ def localize(
     """
     reconstruction, out = Path(reconstruction), Path(out)
     if (pairs is None) == (retrieval is None):
-        raise ValueError("either pairs ('exhaustive' for all photos of the map) or retrieval says what to match with")
+        raise ValueError(
+            "name the map photos to match with: either --pairs (a list, or 'exhaustive') or --retrieval (how many)"
+        )
     if retrieval is not None and retrieval < 1:
         raise ValueError(f"retrieval of {retrieval} photos, expected at least 1")
     limits = PoseSettings(min_inliers, max_error_px, seed)
@@ -127,8 +129,7 @@ def localize(
         }
         expected, results = config_hash(settings), out / RESULTS
         found = read_json(results).get("config_hash") if results.exists() else None
-        beside = [out / POSES, out / correspondences.FILE]
-        if already_done(results, found, expected, overwrite) and all(path.exists() for path in beside):
+        if already_done(results, found, expected, overwrite, beside=[out / POSES, out / correspondences.FILE]):
             console.out.print(f"{out} is up to date", markup=False)
             return out
         sparse = read_model(reconstruction)

@@ -12,9 +12,7 @@ import shutil
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
-
-import tyro
+from typing import Any
 
 from xdesc_jax import console
 from xdesc_jax.colmap.bindings.api import read_model
@@ -28,7 +26,8 @@ from xdesc_jax.colmap.cameras import (
     read_intrinsics,
 )
 from xdesc_jax.colmap.database import is_database
-from xdesc_jax.files.whole import already_done, config_hash, content_hash, write_json
+from xdesc_jax.files import dry_run
+from xdesc_jax.files.whole import already_done, config_hash, content_hash, making, write_json
 from xdesc_jax.mapping.build import build_database, canonical_pairs, copy_database, made_with
 from xdesc_jax.mapping.from_photos import DATABASE, MODELS
 from xdesc_jax.mapping.mapper import PairCounts, check_poses, map_incrementally, model_folders, triangulate, verify
@@ -51,7 +50,7 @@ def reconstruct(
     given_poses: Path | None = None,
     only: Path | None = None,
     descriptor: str | None = None,
-    settings: Annotated[MappingSettings, tyro.conf.arg(name="")] = MappingSettings(),  # noqa: B008
+    settings: MappingSettings = MappingSettings(),  # noqa: B008
     overwrite: bool = False,
 ) -> Path:
     """Features and matches -> sparse models.
@@ -182,10 +181,13 @@ def _check_out(out: Path, sources: list[Path], expected: str, overwrite: bool) -
     if not database.exists():
         if models.exists():
             raise FileExistsError(f"{models} exists without the database of its models; choose another output")
+        making(out)
         return
     made = made_with(database)
     if made is None:
         raise FileExistsError(f"{database} was not made by this stage; choose another output")
+    if not overwrite and made[1] == expected and not (out / SUMMARY).exists():
+        dry_run.output(out, dry_run.CONTINUED)
     if not already_done(database, made[1], expected, overwrite):
         for name in (SUMMARY, f"{DATABASE}-wal", f"{DATABASE}-shm", DATABASE):
             (out / name).unlink(missing_ok=True)

@@ -91,7 +91,7 @@ def update(
     if batch < 1:
         raise ValueError(f"batch is {batch}, expected at least 1")
     if retrieval is not None and model is None:
-        raise ValueError("retrieval needs a model, in whose joint space photos are compared")
+        raise ValueError("--retrieval needs --model, in whose joint space photos are compared")
     if test_queries is not None and not test_features:
         raise ValueError(f"{test_queries}: the features of the test photos are missing (--test-features)")
     if reference is not None and test_queries is None:

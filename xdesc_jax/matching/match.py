@@ -23,6 +23,7 @@ from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.database import DatabaseReader, is_database
 from xdesc_jax.colmap.database_writer import DatabaseWriter
 from xdesc_jax.features.store import found_hash
+from xdesc_jax.files import dry_run
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, write_json
 from xdesc_jax.matching.feature_set import FeatureSet, Held
 from xdesc_jax.matching.matches import MatchWriter, check_names
@@ -131,7 +132,7 @@ def match(
         }
         expected = config_hash(config)
         found = _found_hash(out) if out.exists() else None
-        if already_done(out, found, expected, overwrite) and summary.exists():
+        if already_done(out, found, expected, overwrite, beside=[summary]):
             console.out.print(f"{out} is up to date", markup=False)
             return out
         shown = {"files": [*first.paths, *(second.paths if other else [])], "model path": model, "backend": backend}
@@ -179,7 +180,9 @@ def _retrieved(
     from xdesc_jax.matching.retrieval import retrieve
 
     path = out.with_name(out.name + ".pairs.txt")
-    return retrieve(features, path, database=other, model=model, top=top, descriptor=descriptor, overwrite=overwrite)
+    with dry_run.step(out):
+        retrieve(features, path, database=other, model=model, top=top, descriptor=descriptor, overwrite=overwrite)
+    return path
 
 
 def _found_hash(out: Path) -> str | None:

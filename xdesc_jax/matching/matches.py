@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 
 from xdesc_jax.files.whole import atomic
@@ -50,6 +49,8 @@ class MatchWriter:
         self._attributes = attributes or {}
 
     def __enter__(self) -> MatchWriter:
+        import h5py
+
         self._atomic = atomic(self.path)
         self._file = h5py.File(self._atomic.__enter__(), "w")
         self._file.attrs.update(self._attributes | {"version": VERSION})
@@ -90,6 +91,8 @@ class MatchFile:
     """
 
     def __init__(self, path: Path | str):
+        import h5py
+
         self.path = Path(path)
         if not self.path.exists():
             raise FileNotFoundError(f"{path}: no such match file")

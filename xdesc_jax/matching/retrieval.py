@@ -271,7 +271,9 @@ def joint_space(sets: Sequence[FeatureSet], translator: Translator | None) -> De
     held = [features.held(name) for features in sets for name in features.names]
     specs = {h.spec.name: h.spec for h in held if h is not None}
     if len(specs) != 1 or not next(iter(specs.values())).is_embedding:
-        raise ValueError(f"retrieval compares embeddings of one joint space, files hold {sorted(specs)}: give a model")
+        raise ValueError(
+            f"retrieval compares embeddings of one joint space, files hold {sorted(specs)}: give a --model"
+        )
     return next(iter(specs.values()))
 
 

@@ -73,11 +73,11 @@ class Router:
         if mode not in MODES:
             raise ValueError(f"mode is {mode!r}, expected one of {', '.join(MODES)}")
         if mode != "native" and translator is None:
-            raise ValueError(f"mode {mode!r} translates, so it needs a model")
+            raise ValueError(f"mode {mode!r} translates, so it needs a model: give --model")
         if target is not None and mode != "directional":
             raise ValueError(f"target {target!r} is for mode 'directional', not {mode!r}")
         if order is not None and mode != "progressive":
-            raise ValueError(f"an order is for mode 'progressive', not {mode!r}")
+            raise ValueError(f"--order is for --mode progressive, not {mode}")
         if isinstance(ratio, (int, float)) and not 0 < ratio <= 1:
             raise ValueError(f"ratio is {ratio}, expected a value over 0 and at most 1")
         self.mode, self._translator, self._ratio = mode, translator, ratio

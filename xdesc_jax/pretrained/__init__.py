@@ -25,6 +25,7 @@ import difflib
 from pathlib import Path
 from typing import Any, Literal
 
+from xdesc_jax.files import dry_run
 from xdesc_jax.files.whole import read_json
 
 FOLDER = Path(__file__).parent
@@ -48,7 +49,10 @@ def find(name: str, kind: Kind | None = None) -> Path | None:
     file = FOLDER / f"{name}.safetensors"
     if file.parent != FOLDER or not file.is_file():
         return None
-    return file if kind is None or card(name)["kind"] == kind else None
+    if kind is not None and card(name)["kind"] != kind:
+        return None
+    dry_run.read(file)
+    return file
 
 
 def path(name: str, kind: Kind | None = None) -> Path:

@@ -10,11 +10,11 @@ import dataclasses
 import difflib
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Protocol, get_args, get_origin
 
 import numpy as np
 
-from xdesc_jax.config import TrainConfig
+from xdesc_jax.config import TrainConfig, leaves, replaced
 from xdesc_jax.console import warn
 from xdesc_jax.files.whole import config_hash
 
@@ -154,36 +154,18 @@ def override(config: TrainConfig, values: Mapping[str, Any]) -> tuple[TrainConfi
     Raises:
         ValueError: an unknown field, or a value that it cannot have; names both.
     """
-    flat = _flat(config)
+    flat = leaves(config)
     typed = {}
     for field, value in values.items():
         if field not in flat:
             near = difflib.get_close_matches(field, flat, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"fields are {', '.join(flat)}"
             raise ValueError(f"sweep: unknown field {field!r}; {hint}")
-        typed[field] = _typed(value, flat[field], field)
-    by_part: dict[str, dict[str, Any]] = {}
-    for field, value in typed.items():
-        part, _, inner = field.rpartition(".")
-        by_part.setdefault(part, {})[inner] = value
+        typed[field] = _typed(value, flat[field].hint, field)
     try:
-        parts = {p: dataclasses.replace(getattr(config, p), **v) for p, v in by_part.items() if p}
-        return dataclasses.replace(config, **parts, **by_part.get("", {})), typed
+        return replaced(config, typed), typed
     except ValueError as error:
         raise ValueError(f"sweep: {typed}: {error}") from error
-
-
-def _flat(config: Any, prefix: str = "") -> dict[str, Any]:
-    """Types by dotted name."""
-    found: dict[str, Any] = {}
-    hints = get_type_hints(type(config))
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if dataclasses.is_dataclass(value):
-            found |= _flat(value, f"{field.name}.")
-        else:
-            found[prefix + field.name] = hints[field.name]
-    return found
 
 
 def _typed(value: Any, kind: Any, field: str) -> Any:

@@ -17,12 +17,21 @@ from urllib.parse import quote
 from xdesc_jax import __version__, console
 from xdesc_jax.config import TrainConfig, from_dict
 from xdesc_jax.evaluate.page import definitions, number, table, write_page
-from xdesc_jax.files.whole import atomic, read_json
+from xdesc_jax.files import dry_run
+from xdesc_jax.files.whole import atomic, making, read_json
 from xdesc_jax.sweep import drawing
 from xdesc_jax.sweep.config_file import config_source
 from xdesc_jax.sweep.fields import Axis, axis, shortened, text, varies
 from xdesc_jax.sweep.ranking import SEED, Setting, counts, ranked
-from xdesc_jax.sweep.results import STATUSES, Record, field_value, mean_figures, read_results, write_merged
+from xdesc_jax.sweep.results import (
+    STATUSES,
+    Record,
+    field_value,
+    mean_figures,
+    merged_files,
+    read_results,
+    write_merged,
+)
 
 _MISSING = -1e300  # what an absent number sorts as
 _FIGURES = {
@@ -80,6 +89,9 @@ def report(workdir: Path, *, out: Path | None = None, best: int = 5) -> Path:
     out = workdir / "report.html" if out is None else Path(out)
     settings = ranked(records)
     winners = [setting for setting in settings if setting.mean is not None][:best]
+    with dry_run.several():
+        for made in (out, workdir / "best", *merged_files(workdir)):
+            making(made)
     files = write_best(workdir, winners)
     write_merged(workdir)
     write_page(out, f"Sweep {workdir.resolve().name}", _page(workdir, out, sweep, records, files), drawing.style())

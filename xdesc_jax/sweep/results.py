@@ -90,11 +90,17 @@ def write_merged(workdir: Path | str) -> tuple[Path, Path]:
     """
     workdir = Path(workdir)
     records = read_results(workdir)
-    with atomic(workdir / "results.jsonl") as temporary:
+    lines, parquet = merged_files(workdir)
+    with atomic(lines) as temporary:
         text = "".join(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n" for record in records)
         temporary.write_text(text, encoding="utf-8")
-    with atomic(workdir / "results.parquet") as temporary:
+    with atomic(parquet) as temporary:
         _write_parquet(temporary, table(records))
+    return lines, parquet
+
+
+def merged_files(workdir: Path) -> tuple[Path, Path]:
+    """Where the results of all members lie: as lines, and as a table."""
     return workdir / "results.jsonl", workdir / "results.parquet"
 
 

@@ -1,4 +1,4 @@
-"""The stage `xdesc sweep`: many training configurations -> a run directory each, and one table of results.
+"""Many training configurations -> a run directory each, and one table of results.
 
 In: a sweep configuration and records. Out: `W/sweep.json`, `W/members/<name>` (run directories), `W/results/` (a line a
 member as it ends), and all of them merged in `W/results.jsonl` and `W/results.parquet`. Started again, it goes on where
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from xdesc_jax import console
-from xdesc_jax.config import load_config
 from xdesc_jax.data.schema import RecordInfo
 from xdesc_jax.sweep import plan
 from xdesc_jax.sweep.config import Member, SweepConfig, expand, sweep_hash
@@ -30,34 +29,18 @@ SETTINGS = "sweep.json"
 SHOWN = 10
 
 
-def sweep(
-    *,
-    config: Path,
+def run_sweep(
+    settings: SweepConfig,
     data: Path,
     workdir: Path,
+    *,
     shard: str = "0/1",
     population: int = 16,
     steps_per_dispatch: int = 1,
     require_accelerator: bool = False,
     overwrite: bool = False,
 ) -> Path:
-    """Trains every configuration of a sweep. Started again with the same settings, it goes on where it stopped.
-
-    Configurations that differ in seed, learning rate, schedule, warm-up, weights and margins of the losses or in which
-    descriptors take part train together, on the same batches; others in turn. Each ends as if it had trained alone.
-
-    Args:
-        config: file with get_config() that returns a SweepConfig.
-        data: records folder (for TFDS its version directory).
-        workdir: the sweep's folder; the shards of one sweep share it.
-        shard: i/n, i from 0: train only part i of n; for job arrays. Successive halving chooses within a shard.
-        population: the most configurations that train together.
-        steps_per_dispatch: steps that the host hands to the devices at once; changes nothing but the speed.
-        require_accelerator: fail where there is none, instead of training on the CPU.
-        overwrite: discard what is in the folder.
-
-    Returns:
-        The sweep's folder.
+    """Trains the members of a sweep; arguments as those of the stage (see `stage.sweep`).
 
     Raises:
         ValueError: a field or value that does not exist, settings that do not fit the data or the devices, or a folder
@@ -66,7 +49,6 @@ def sweep(
     if population < 1 or steps_per_dispatch < 1:
         raise ValueError(f"population is {population}, steps_per_dispatch {steps_per_dispatch}; expected at least 1")
     index, count = plan.parse_shard(shard)
-    settings = load_config(config, SweepConfig)
     info = RecordInfo.load(data)
     members = expand(settings)
     # What cannot be carried out must fail before anything is trained.
@@ -160,7 +142,14 @@ def _keep_settings(
         "data": {"path": str(info.path), "hash": info.config_hash},
         "members": [member.name for member in members],
     }
-    keep_settings(workdir, described, lambda kept: (kept["config"], {"data": kept["data"]["hash"]}), file=SETTINGS)
+
+    def progress() -> tuple[int, int, str]:
+        return len(read_results(workdir)), len(members), "members"
+
+    def decisive(kept: dict[str, Any]) -> tuple[Any, ...]:
+        return kept["config"], {"data": kept["data"]["hash"]}
+
+    keep_settings(workdir, described, decisive, file=SETTINGS, progress=progress)
 
 
 def _summary(workdir: Path, fields: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""What every training does with its run directory, and with the configuration file that gives its defaults.
+"""What every training does with its run directory.
 
 In: a folder, settings and checkpoints. Out: the folder cleared or found to be of this very run, the settings in its
 `config.json`, the figures in its `validation.json`, and the state to go on from.
@@ -6,25 +6,23 @@ In: a folder, settings and checkpoints. Out: the folder cleared or found to be o
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.metadata
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import tyro
 
 from xdesc_jax import console
-from xdesc_jax.config import differences, load_config
-from xdesc_jax.files.whole import read_json, write_json
+from xdesc_jax.config import differences
+from xdesc_jax.files import dry_run
+from xdesc_jax.files.whole import making, read_json, write_json
 from xdesc_jax.train import hosts
 from xdesc_jax.train.checkpoint import Checkpoints, Position
 from xdesc_jax.train.state import TrainState
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 SETTINGS, VALIDATION = "config.json", "validation.json"
-Config = TypeVar("Config")
 Parsed = TypeVar("Parsed")
 
 
@@ -40,11 +38,17 @@ def clear(run: Path, overwrite: bool, *, file: str = SETTINGS, kind: str = "run"
     if run.exists() and not (run / file).exists() and any(p.suffix != ".partial" for p in run.iterdir()):
         raise FileExistsError(f"{run}: is not empty and holds no {kind}; choose another folder")
     if overwrite and hosts.is_lead() and run.exists():
+        making(run)
         shutil.rmtree(run)
 
 
 def keep_settings(
-    run: Path, settings: dict[str, Any], decisive: Callable[[dict[str, Any]], Sequence[Any]], *, file: str = SETTINGS
+    run: Path,
+    settings: dict[str, Any],
+    decisive: Callable[[dict[str, Any]], Sequence[Any]],
+    *,
+    file: str = SETTINGS,
+    progress: Callable[[], tuple[int, int, str]] | None = None,
 ) -> str:
     """Writes the settings with the versions of the libraries, or compares them with what is there.
 
@@ -53,6 +57,7 @@ def keep_settings(
         settings: what is kept; `hash` identifies the run.
         decisive: settings -> those parts, each by name, whose differences are told where the hash is another.
         file: where they are, in the folder.
+        progress: how far it came, as 3, 5, 'epochs' have ended; by default by the epochs that were measured.
 
     Returns:
         The hash.
@@ -62,13 +67,24 @@ def keep_settings(
     """
     path = run / file
     if not path.exists():
+        making(run)
         versions = {name: importlib.metadata.version(name) for name in PACKAGES}
         write_json(path, {**settings, "versions": versions})
     elif (found := read_json(path))["hash"] != settings["hash"]:
         parts = zip(decisive(found), decisive(settings), strict=True)
         what = "; ".join(line for old, new in parts for line in differences(old, new))
-        raise ValueError(f"{run}: was started with other settings ({what}); pass --overwrite or another folder")
+        refusal = ValueError(f"{run}: was started with other settings ({what}); pass --overwrite or another folder")
+        dry_run.output(run, dry_run.REFUSED, refusal)
+        raise refusal
+    elif dry_run.active():
+        done, planned, what = progress() if progress else _epochs(run, settings)
+        dry_run.remark(f"{done} of {planned} {what} have ended")
+        dry_run.output(run, dry_run.FINISHED if done >= planned else dry_run.CONTINUED)
     return settings["hash"]
+
+
+def _epochs(run: Path, settings: dict[str, Any]) -> tuple[int, int, str]:
+    return max((entry["epoch"] for entry in history(run)), default=0), settings["config"]["epochs"], "epochs"
 
 
 def read_settings(
@@ -123,23 +139,3 @@ def resumed(checkpoints: Checkpoints, like: TrainState) -> tuple[TrainState, Pos
         checkpoints.set_aside_after(found[1].step)
         console.out.print(f"going on from step {found[1].step} (epoch {found[1].epoch}, batch {found[1].batch})")
     return found
-
-
-def defaults_of(arguments: list[str], kind: type[Config]) -> Config:
-    """What the configuration file among command-line words says; the class's own defaults where there is none."""
-
-    @dataclasses.dataclass(frozen=True)
-    class First:
-        config: Path | None = None
-
-    first, _ = tyro.cli(First, args=_only_config(arguments), return_unknown_args=True)
-    return load_config(first.config, kind) if first.config else kind()
-
-
-def _only_config(arguments: list[str]) -> list[str]:
-    for i, word in enumerate(arguments):
-        if word == "--config":
-            return arguments[i : i + 2]
-        if word.startswith("--config="):
-            return [word]
-    return []

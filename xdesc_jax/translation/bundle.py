@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
 
 from xdesc_jax.descriptors import DescriptorSpec, embedding_spec
 from xdesc_jax.files import arrays
@@ -222,6 +221,8 @@ def load(path: Path | str) -> Bundle:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such model file")
+    from safetensors import SafetensorError
+
     try:
         return _parse(*_read(path))
     except SafetensorError as error:
@@ -255,6 +256,8 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
         header, tensors = arrays.read(path)
         _check_format(header)
         return header, tensors
+    from safetensors import safe_open
+
     with safe_open(path, framework="numpy") as file:
         header = file.metadata() or {}
         _check_format(header)

@@ -39,13 +39,13 @@ def translate(
     *,
     target: str,
     model: Path,
-    source: str | None = None,
+    descriptor: str | None = None,
     packed: bool = False,
     overwrite: bool = False,
 ) -> Path:
     """Descriptors -> another type, or the joint space.
 
-    In a COLMAP database, images that hold `source` are translated; without `source` each from what it holds, and
+    In a COLMAP database, images that hold `descriptor` are translated; without it each from what it holds, and
     those that hold the target already are kept. Keypoints, cameras, rigs, frames, images, pose priors, matches and
     geometries stay; the input is never written. A run that was killed leaves a hidden partial file and goes on
     where it was. A COLMAP model whose photos are gone needs only its database or its feature file: the model
@@ -58,7 +58,7 @@ def translate(
         out: file to write, of the same format.
         target: descriptor to make, or 'embedding'.
         model: model file (.safetensors), or the name of one that ships with the package (see `xdesc models`).
-        source: descriptor that `features` holds; may be left out where the file says so.
+        descriptor: what `features` holds; may be left out where the file says so.
         packed: the array holds packed bits (feature files and databases always do).
         overwrite: replace a result made with other settings.
 
@@ -78,10 +78,10 @@ def translate(
     with contextlib.ExitStack() as stack:
         if kind == DATABASE:
             reader = stack.enter_context(DatabaseReader(features))
-            plan = database.plan(reader, translator, source, target)
+            plan = database.plan(reader, translator, descriptor, target)
             name, packed = ", ".join(plan.sources) or plan.target.name, False
         else:
-            name = _source(features, source, translator)
+            name = _source(features, descriptor, translator)
             packed = translator.spec(name).binary if kind == ".h5" else packed
         config = {
             "stage": "translate",
@@ -92,7 +92,7 @@ def translate(
             "packed": packed,
         }
         expected, summary = config_hash(config), out.with_name(out.name + ".json")
-        if already_done(out, _found_hash(out, kind, summary), expected, overwrite) and summary.exists():
+        if already_done(out, _found_hash(out, kind, summary), expected, overwrite, beside=[summary]):
             console.out.print(f"{out} is up to date", markup=False)
             return out
         settings = {"features": features, "model": model, **config, "hash": expected}
@@ -140,7 +140,7 @@ def _source(features: Path, source: str | None, translator: Translator) -> str:
     spec = translator.spec(source) if source is not None else None
     if features.suffix == ".npy":
         if spec is None:
-            raise ValueError(f"{features}: an array does not say which descriptor it holds; pass --source")
+            raise ValueError(f"{features}: an array does not say which descriptor it holds; pass --descriptor")
         return spec.name
     with FeatureStore(features, spec) as store:
         found = database.known(str(features), store.spec, translator)

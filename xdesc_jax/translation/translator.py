@@ -166,7 +166,9 @@ class Translator:
             if others:
                 scores[target] = float(np.mean(others))
         if not scores:
-            raise ValueError(f"{self._where}: holds no validation, so its descriptors have no order; give one")
+            raise ValueError(
+                f"{self._where}: holds no validation, so its descriptors have no order; give one by --order"
+            )
         return tuple(sorted(scores, key=scores.__getitem__))
 
     def self_check(self) -> float:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.support.killed import kill_within
-from xdesc_jax import console
+from xdesc_jax import cli, console
 from xdesc_jax.config import LossConfig, ModelConfig, OptimizerConfig
 from xdesc_jax.descriptors import DescriptorSpec, from_stored
 from xdesc_jax.export.export import export, to_bundle
@@ -264,3 +264,26 @@ def test_an_accelerator_that_is_asked_for_must_be_there(toy_records, toy_config,
     with pytest.raises(ValueError, match="jax found the CPU alone"):
         train(toy_config, toy_records, tmp_path / "run", require_accelerator=True)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_dry_run_tells_from_the_run_directory_what_would_become_of_it(copied, toy_records, tmp_path, capsys):
+    (tmp_path / "toy.py").write_text("from tests.support.toy_records import toy_config as get_config\n")
+
+    def planned(run: Path, *words: str, status: int = 0) -> str:
+        before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+        given = ["--config", tmp_path / "toy.py", "--data", toy_records, "--workdir", run, *words]
+        assert cli.main(["plan", "train", *map(str, given)]) == status
+        assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+        return capsys.readouterr().out
+
+    assert f"{tmp_path / 'new'}: would be made\n" in planned(tmp_path / "new")
+    shown = planned(copied)
+    assert f"{copied}: is finished, would be skipped\n" in shown and "12 of 12 epochs have ended" in shown
+    assert f"reads   {toy_records} (records folder, " in shown
+    history = json.loads((copied / "validation.json").read_text())
+    (copied / "validation.json").write_text(json.dumps(history[:5]))
+    shown = planned(copied)
+    assert f"{copied}: would go on where it stopped\n" in shown and "5 of 12 epochs have ended" in shown
+    refused = planned(copied, "--loss.alpha", "0.7", status=2)
+    assert f"{copied}: was made with another configuration, would be refused\n" in refused
+    assert f"{copied}: would be replaced\n" in planned(copied, "--loss.alpha", "0.7", "--overwrite")

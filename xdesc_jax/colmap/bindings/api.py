@@ -9,21 +9,40 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import zlib  # noqa: F401
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
-with contextlib.suppress(ModuleNotFoundError):
-    import cv2  # noqa: F401
-
-import pycolmap
 
 from xdesc_jax.colmap.model import Camera, Model
 from xdesc_jax.colmap.model_files import check_model_files
 
-pycolmap.logging.minloglevel = pycolmap.logging.WARNING.value
+if TYPE_CHECKING:
+    import pycolmap
+else:
+
+    class _AtFirstUse:
+        """pycolmap, imported when one of its names is asked for: a command line is read and helped without it."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(_pycolmap(), name)
+
+    pycolmap = _AtFirstUse()
+
+
+@functools.cache
+def _pycolmap() -> Any:
+    import zlib  # noqa: F401
+
+    with contextlib.suppress(ModuleNotFoundError):
+        import cv2  # noqa: F401
+
+    import pycolmap
+
+    pycolmap.logging.minloglevel = pycolmap.logging.WARNING.value
+    return pycolmap
+
 
 # COLMAP's limit keeps the largest scales, so it is set out of reach and the caller chooses.
 _NO_LIMIT = 1 << 30

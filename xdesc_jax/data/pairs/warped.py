@@ -16,9 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
-from scipy.spatial import KDTree
 
 from xdesc_jax import console
 from xdesc_jax.data.schema import KEYPOINT, PAIR, PATCH, POINT
@@ -237,6 +234,8 @@ def mutual(expected: Keypoints, found: Keypoints) -> tuple[np.ndarray, np.ndarra
         turn = np.column_stack([np.cos(keypoints.oris), np.sin(keypoints.oris)]) / chord
         return np.column_stack([keypoints.xy / POSITION_PX, np.log(keypoints.scales) / LOG_SCALE, turn])
 
+    from scipy.spatial import KDTree
+
     a, b = place(expected), place(found)
     distance, nearest = KDTree(b).query(a)
     _, back = KDTree(a).query(b)
@@ -265,6 +264,10 @@ def places(keypoints: Keypoints) -> np.ndarray:
 
     Several orientations of one position share it too: they show the same point.
     """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+    from scipy.spatial import KDTree
+
     n = len(keypoints)
     if not n:
         return np.zeros(0, np.int32)

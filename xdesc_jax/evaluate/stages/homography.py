@@ -16,18 +16,9 @@ import numpy as np
 from xdesc_jax import console, pretrained
 from xdesc_jax.descriptors import DescriptorSpec, get_spec
 from xdesc_jax.evaluate.homography import Result, evaluate
-from xdesc_jax.evaluate.report import (
-    Section,
-    columns,
-    highlights,
-    matched_pictures,
-    matrix,
-    model_card,
-    table_rows,
-    write_report,
-)
 from xdesc_jax.evaluate.scenes import Scene, find_scenes
 from xdesc_jax.features.store import FeatureStore
+from xdesc_jax.files import dry_run
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, read_json, write_json
 from xdesc_jax.translation.translator import Translator
 
@@ -82,11 +73,12 @@ def homography(
     else:
         names = descriptors or tuple(translator.names if translator else ())
         if not names:
-            raise ValueError("name the descriptors to extract, or give a model or features")
-        stores = extracted_stores(
-            scenes, out / "features", names, keypoints=keypoints, max_keypoints=max_keypoints, weights=weights,
-            processes=processes, overwrite=overwrite,
-        )  # fmt: skip
+            raise ValueError("name --descriptors to extract, or give a --model or --features")
+        with dry_run.step(out / RESULTS, out / REPORT):
+            stores = extracted_stores(
+                scenes, out / "features", names, keypoints=keypoints, max_keypoints=max_keypoints, weights=weights,
+                processes=processes, overwrite=overwrite,
+            )  # fmt: skip
     if translator and (lacking := [name for name in stores if name not in translator.names]):
         console.warn(f"{model}: nothing of {', '.join(lacking)} is translated, it has {translator.describe()}")
     hashes = {name: content_hash(path) for name, path in stores.items()}
@@ -128,6 +120,7 @@ def _write_report(
     settings: Mapping[str, Any],
 ) -> None:
     """The report, with the matches of the middle pair of the first scene drawn."""
+    from xdesc_jax.evaluate.report import Section, highlights, matched_pictures, model_card, write_report
     from xdesc_jax.features.images import read_gray
 
     pair = scenes[0].pairs[len(scenes[0].pairs) // 2]
@@ -145,6 +138,8 @@ def _write_report(
 
 def print_table(results: Sequence[Result]) -> None:
     """The matrix of AP (source x target, native on the diagonal) and the list of all comparisons."""
+    from xdesc_jax.evaluate.report import columns, matrix, table_rows
+
     names, rows = matrix(results, "translated")
     cells = [[name, *("" if v is None else v for v in row)] for name, row in zip(names, rows, strict=True)]
     console.table("AP, query translated from row to column (diagonal: native)", ["", *names], cells)

@@ -14,7 +14,8 @@ from xdesc_jax.colmap.lists import read_queries
 from xdesc_jax.evaluate.alignment import NotAlignable, align
 from xdesc_jax.evaluate.localization import read_localized, table_rows, to_dict
 from xdesc_jax.evaluate.poses import MAPPING, PoseErrors, Scale, pose_errors, spacing
-from xdesc_jax.files.whole import write_json
+from xdesc_jax.files import dry_run
+from xdesc_jax.files.whole import making, write_json
 
 RESULTS, REPORT = "results.json", "report.html"
 
@@ -66,6 +67,9 @@ def localization(
     if not asked:
         raise ValueError(f"{results}: names no query")
     true = read_model(reference).poses
+    with dry_run.several():
+        making(out / RESULTS)
+        making(out / REPORT)
     poses = found.poses
     if map is not None:
         unit = 1.0 if scale == "metric" else spacing(list(true.values()))

@@ -14,7 +14,8 @@ from xdesc_jax import console
 from xdesc_jax.evaluate.covisibility import Covisibility, covisibility
 from xdesc_jax.evaluate.poses import Scale
 from xdesc_jax.evaluate.sfm import SfmResult, measure, table_rows
-from xdesc_jax.files.whole import write_json
+from xdesc_jax.files import dry_run
+from xdesc_jax.files.whole import making, write_json
 
 RESULTS, REPORT = "results.json", "report.html"
 
@@ -63,6 +64,9 @@ def sfm(
             known.check_names(found.names, f"the model {model}")
             held = {name: known.held(name) for name in found.names}
         shared = covisibility(found, {name: h.source if h else "none" for name, h in held.items()})
+    with dry_run.several():
+        making(out / RESULTS)
+        making(out / REPORT)
     result = measure(model, found, truth.poses, truth.names, scale, seed)
     value: dict[str, Any] = {"settings": settings, **result.to_dict()}
     if shared is not None:

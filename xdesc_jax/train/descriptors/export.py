@@ -10,27 +10,23 @@ from __future__ import annotations
 import dataclasses
 import datetime
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from xdesc_jax import __version__, console
 from xdesc_jax.config import from_dict
-from xdesc_jax.features import l2net
-from xdesc_jax.features.l2net import L2Net
 from xdesc_jax.features.weights import write_arrays
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, read_json, write_json
-from xdesc_jax.train.checkpoint import Position, load_state
 from xdesc_jax.train.descriptors.config import DescriptorConfig
-from xdesc_jax.train.descriptors.step import create_state, describe, network_of
-from xdesc_jax.train.run_directory import figures_at, read_settings
+
+if TYPE_CHECKING:
+    from xdesc_jax.features.l2net import L2Net
+    from xdesc_jax.train.checkpoint import Position
 
 SUFFIX = "-xdesc"  # our weights are never taken for the authors'
 FLOAT16_DEVIATION = 0.01  # largest distance of unit descriptors that float16 weights may make
 SETTINGS = ("config", "data", "init", "hash", "rows", "versions")  # of the run's config.json
-NETWORK_NAMES = {"hardnet": l2net.HARDNET_NAMES, "sosnet": l2net.SOSNET_NAMES}
 
 
 class TrainedDescriptor(NamedTuple):
@@ -99,6 +95,12 @@ def load_descriptor(run: Path | str, which: str = "best") -> TrainedDescriptor:
         FileNotFoundError: not a run directory.
         ValueError: the run of something else, no checkpoint yet, or none that can be read.
     """
+    import jax
+
+    from xdesc_jax.features import l2net
+    from xdesc_jax.train.checkpoint import load_state
+    from xdesc_jax.train.descriptors.step import create_state, network_of
+
     run = Path(run)
     settings, config = read_settings(
         run, "xdesc train-descriptor", SETTINGS, lambda kept: from_dict(kept["config"], DescriptorConfig)
@@ -122,7 +124,13 @@ def float16_weights(net: L2Net, network: str, where: Path | str) -> tuple[dict[s
     Raises:
         ValueError: a value is too large for float16, a variance becomes zero, or descriptors move too far.
     """
-    wide = l2net.arrays_of(net, NETWORK_NAMES[network])
+    import jax
+    import jax.numpy as jnp
+
+    from xdesc_jax.features import l2net
+    from xdesc_jax.train.descriptors.step import describe
+
+    wide = l2net.arrays_of(net, l2net.NETWORK_NAMES[network])
     arrays = {}
     for name, array in wide.items():
         with np.errstate(over="ignore"):  # reported below

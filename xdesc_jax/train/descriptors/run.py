@@ -1,4 +1,4 @@
-"""The stage `xdesc train-descriptor`: records of pairs -> run directory.
+"""The training of a descriptor: records of pairs -> run directory.
 
 In: records folders of pairs, mixed by weight, and a configuration. Out: a run directory with configuration,
 checkpoints, log and validation figures. Started again with the same settings, it goes on where it stopped.
@@ -11,13 +11,12 @@ import os
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import jax
-import tyro
 
 from xdesc_jax import console, pretrained
-from xdesc_jax.data.mixture import Mixture, Part, parse_parts, validation_rows
+from xdesc_jax.data.mixture import Mixture, Part, validation_rows
 from xdesc_jax.features import l2net
 from xdesc_jax.features.l2net import L2Net
 from xdesc_jax.files.whole import config_hash, content_hash, read_json, write_json
@@ -27,7 +26,7 @@ from xdesc_jax.train.descriptors.step import DescriptorHyper, augment, create_st
 from xdesc_jax.train.descriptors.validation import validator
 from xdesc_jax.train.devices import Devices
 from xdesc_jax.train.loop import fit
-from xdesc_jax.train.run_directory import clear, defaults_of, history, keep_settings, resumed
+from xdesc_jax.train.run_directory import clear, history, keep_settings, resumed
 from xdesc_jax.train.state import SCHEDULES, TrainState, learning_rate_factor
 
 
@@ -177,40 +176,3 @@ def _summary(run: Path) -> None:
         ],
     )
     console.out.print(f"run directory: {run}; export it with: xdesc export-descriptor {run} OUT.safetensors")
-
-
-def command(prog: str, arguments: list[str]) -> None:
-    """The command line: the configuration file gives the defaults of all its fields."""
-
-    defaults = defaults_of(arguments, DescriptorConfig)
-
-    def stage(
-        data: tyro.conf.UseAppendAction[tuple[str, ...]],
-        workdir: Path,
-        *,
-        config: Path | None = None,
-        init: Path | None = None,
-        steps_per_dispatch: int = 1,
-        require_accelerator: bool = False,
-        overwrite: bool = False,
-        settings: Annotated[DescriptorConfig, tyro.conf.arg(name="")] = defaults,
-    ) -> None:
-        """Records of pairs -> run directory. Started again with the same settings, it goes on where it stopped.
-
-        Args:
-            data: records folder of pairs, RECORDS or RECORDS=WEIGHT; give it again to mix several in each batch
-                (without weights: by their rows).
-            workdir: the run directory.
-            config: file with get_config(); gives the defaults below.
-            init: weight file to start from (.safetensors, .npz, .pth), of either network, or the name of shipped ones.
-            steps_per_dispatch: steps that the host hands to the devices at once; changes nothing but the speed.
-            require_accelerator: fail where there is none, instead of training on the CPU.
-            overwrite: discard what is in the run directory.
-            settings: fields of the configuration.
-        """
-        train_descriptor(
-            settings, parse_parts(data), workdir, init=init, steps_per_dispatch=steps_per_dispatch,
-            require_accelerator=require_accelerator, overwrite=overwrite,
-        )  # fmt: skip
-
-    tyro.cli(stage, prog=prog, args=arguments)

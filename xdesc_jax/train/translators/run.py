@@ -1,4 +1,4 @@
-"""The stage `xdesc train`: records -> run directory.
+"""The training of a translator: records -> run directory.
 
 In: a records folder and a configuration. Out: a run directory with configuration, statistics, checkpoints, log
 and validation figures. Started again with the same settings, it goes on where it stopped.
@@ -10,10 +10,9 @@ import dataclasses
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import jax
-import tyro
 
 from xdesc_jax import console, pretrained
 from xdesc_jax.config import TrainConfig
@@ -23,7 +22,7 @@ from xdesc_jax.train import hosts
 from xdesc_jax.train.checkpoint import Checkpoints, Position
 from xdesc_jax.train.devices import Backend, Devices
 from xdesc_jax.train.loop import fit
-from xdesc_jax.train.run_directory import clear, defaults_of, history, resumed
+from xdesc_jax.train.run_directory import clear, history, resumed
 from xdesc_jax.train.state import TrainState
 from xdesc_jax.train.translators import inputs, preparation
 from xdesc_jax.train.translators.frozen import freeze_members, keep_frozen, with_added
@@ -152,57 +151,3 @@ def _summary(run: Path) -> None:
         + [(f"joint {p}", "-", "-", v) for p, v in figures["joint_rank1"].items()],
     )
     console.out.print(f"run directory: {run}; export it with: xdesc export {run} model.safetensors")
-
-
-def command(prog: str, arguments: list[str]) -> None:
-    """The command line: the configuration file gives the defaults of all its fields."""
-
-    defaults = defaults_of(arguments, TrainConfig)
-
-    def stage(
-        data: Path,
-        workdir: Path,
-        *,
-        config: Path | None = None,
-        init: Path | None = None,
-        freeze: Literal["all", "none"] = "none",
-        add: tuple[str, ...] = (),
-        steps_per_dispatch: int = 1,
-        backend: Literal["pmap", "sharded"] = "pmap",
-        coordinator: str | None = None,
-        num_hosts: int | None = None,
-        host_id: int | None = None,
-        host_timeout: int = 100,
-        require_accelerator: bool = False,
-        overwrite: bool = False,
-        settings: Annotated[TrainConfig, tyro.conf.arg(name="")] = defaults,
-    ) -> None:
-        """Records -> run directory. Started again with the same settings, it goes on where it stopped.
-
-        Args:
-            data: records folder (for TFDS its version directory).
-            workdir: the run directory.
-            config: file with get_config(); gives the defaults below.
-            init: model file to start from, or the name of one that ships with the package (see `xdesc models`).
-            freeze: `all` trains what --add names into the joint space of --init and leaves its members as they are,
-                bit for bit: embeddings made with it before match those made afterwards.
-            add: descriptors of the records to add to the model of --init.
-            steps_per_dispatch: steps that the host hands to the devices at once; changes nothing but the speed.
-            backend: how the step runs on several devices: `pmap` (each computes its part), or `sharded` (`jit` of the
-                global batch, XLA puts in the collectives); changes nothing but the speed.
-            coordinator: host:port of the first of several hosts, where jax does not find them out by itself (as it
-                does in a Slurm step, an indexed Kubernetes job, on TPU pods).
-            num_hosts: how many processes train together; 1: this one alone, wherever it runs.
-            host_id: which of them this is, from 0.
-            host_timeout: seconds after which a host that does not answer ends the run.
-            require_accelerator: fail where there is none, instead of training on the CPU.
-            overwrite: discard what is in the run directory.
-            settings: fields of the configuration.
-        """
-        with hosts.joined(coordinator, num_hosts, host_id, host_timeout):
-            train(
-                settings, data, workdir, init=init, freeze=freeze, add=add, steps_per_dispatch=steps_per_dispatch,
-                backend=backend, require_accelerator=require_accelerator, overwrite=overwrite,
-            )  # fmt: skip
-
-    tyro.cli(stage, prog=prog, args=arguments)

@@ -1,0 +1,68 @@
+"""What a path is, in a few words and without reading more than its beginning.
+
+In: a file or folder. Out: such as 'feature file of sift' or 'folder of 12 photos'.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from xdesc_jax.features.images import SUFFIXES
+from xdesc_jax.features.store import FeatureStore
+from xdesc_jax.matching.matches import MatchFile
+
+SQLITE, HDF5, ZIP = b"SQLite format 3\0", b"\x89HDF\r\n\x1a\n", b"PK\x03\x04"
+HEADER_BYTES = 8  # of a .safetensors file, before its JSON
+STARTS = {
+    b"\x1f\x8b": "a gzip archive", b"PK": "a zip archive (.npz, .pth)", b"\x93NUMPY": "a numpy array",
+    b"\xff\xd8": "a JPEG photo", b"\x89PNG": "a PNG photo", b"%PDF": "a PDF", b"\x7fELF": "a program",
+}  # fmt: skip
+_FOLDERS = {  # a file that tells what a folder is
+    "records.json": "records folder", "sweep.json": "sweep", "config.json": "run directory",
+    "images.bin": "COLMAP model", "images.txt": "COLMAP model",
+}  # fmt: skip
+
+
+def kind(path: Path) -> str:
+    """What there is at a path that exists."""
+    if path.is_dir():
+        return _folder(path)
+    with path.open("rb") as file:
+        start = file.read(32)
+    if start.startswith(SQLITE):
+        return "database"
+    if start.startswith(HDF5):
+        return _hdf5(path)
+    if is_safetensors(start):
+        return "model or weight file"
+    known = next((text for magic, text in STARTS.items() if start.startswith(magic)), None)
+    return known.removeprefix("a ") if known else "text" if is_text(start) else "file"
+
+
+def is_safetensors(start: bytes) -> bool:
+    """Whether the first 32 bytes are those of a .safetensors file."""
+    return start[HEADER_BYTES : HEADER_BYTES + 1] == b"{" and len(start) > HEADER_BYTES
+
+
+def is_text(start: bytes) -> bool:
+    """Whether all of these bytes are printed characters of ASCII."""
+    return all(32 <= byte < 127 or byte in b"\t\r\n" for byte in start)
+
+
+def _folder(path: Path) -> str:
+    for name, text in _FOLDERS.items():
+        if (path / name).exists():
+            return text
+    photos = sum(1 for file in path.rglob("*") if file.suffix.lower() in SUFFIXES)
+    return f"folder of {photos} photos" if photos else "folder"
+
+
+def _hdf5(path: Path) -> str:
+    with contextlib.suppress(ValueError), FeatureStore(path) as store:
+        if store.names:
+            return f"feature file of {store.spec.name}, {len(store)} photos"
+    with contextlib.suppress(ValueError), MatchFile(path) as matches:
+        if pairs := len(matches.pairs()):
+            return f"match file, {pairs} pairs"
+    return "HDF5 file"

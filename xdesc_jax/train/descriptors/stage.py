@@ -1,0 +1,49 @@
+"""The stage `xdesc train-descriptor`: records of pairs -> run directory.
+
+In: records folders of pairs, mixed by weight, and a configuration. Out: what `run` makes of them. Imports jax when it
+runs, and not before.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from xdesc_jax.train.descriptors.config import DescriptorConfig
+
+
+def train_descriptor(
+    *,
+    data: tuple[str, ...],
+    workdir: Path,
+    config: DescriptorConfig = DescriptorConfig(),  # noqa: B008
+    init: Path | None = None,
+    steps_per_dispatch: int = 1,
+    require_accelerator: bool = False,
+    overwrite: bool = False,
+) -> Path:
+    """Records of pairs -> run directory. Started again with the same settings, it goes on where it stopped.
+
+    Args:
+        data: records folder of pairs, RECORDS or RECORDS=WEIGHT; give several to mix them in each batch (without
+            weights: by their rows).
+        workdir: the run directory.
+        config: the configuration.
+        init: weight file to start from (.safetensors, .npz, .pth), of either network, or the name of shipped ones.
+        steps_per_dispatch: steps that the host hands to the devices at once; changes nothing but the speed.
+        require_accelerator: fail where there is none, instead of training on the CPU.
+        overwrite: discard what is in the run directory.
+
+    Returns:
+        The run directory.
+
+    Raises:
+        ValueError: settings that do not fit the data or the devices, or a run made with other settings.
+        FloatingPointError: training diverged.
+    """
+    from xdesc_jax.data.mixture import parse_parts
+    from xdesc_jax.train.descriptors import run
+
+    return run.train_descriptor(
+        config, parse_parts(data), workdir, init=init, steps_per_dispatch=steps_per_dispatch,
+        require_accelerator=require_accelerator, overwrite=overwrite,
+    )  # fmt: skip

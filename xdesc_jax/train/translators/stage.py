@@ -1,0 +1,67 @@
+"""The stage `xdesc train`: records -> run directory.
+
+In: a records folder and a configuration. Out: what `run` makes of them, on one host or several. Imports jax when it
+runs, and not before.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from xdesc_jax.config import TrainConfig
+
+
+def train(
+    *,
+    data: Path,
+    workdir: Path,
+    config: TrainConfig = TrainConfig(),  # noqa: B008
+    init: Path | None = None,
+    freeze: Literal["all", "none"] = "none",
+    add: tuple[str, ...] = (),
+    steps_per_dispatch: int = 1,
+    backend: Literal["pmap", "sharded"] = "pmap",
+    coordinator: str | None = None,
+    num_hosts: int | None = None,
+    host_id: int | None = None,
+    host_timeout: int = 100,
+    require_accelerator: bool = False,
+    overwrite: bool = False,
+) -> Path:
+    """Records -> run directory. Started again with the same settings, it goes on where it stopped.
+
+    Args:
+        data: records folder (for TFDS its version directory).
+        workdir: the run directory.
+        config: the configuration.
+        init: model file to start from, or the name of one that ships with the package (see `xdesc models`).
+        freeze: `all` trains what --add names into the joint space of --init and leaves its members as they are,
+            bit for bit: embeddings made with it before match those made afterwards.
+        add: descriptors of the records to add to the model of --init.
+        steps_per_dispatch: steps that the host hands to the devices at once; changes nothing but the speed.
+        backend: how the step runs on several devices: `pmap` (each computes its part), or `sharded` (`jit` of the
+            global batch, XLA puts in the collectives); changes nothing but the speed.
+        coordinator: host:port of the first of several hosts, where jax does not find them out by itself (as it
+            does in a Slurm step, an indexed Kubernetes job, on TPU pods).
+        num_hosts: how many processes train together; 1: this one alone, wherever it runs.
+        host_id: which of them this is, from 0.
+        host_timeout: seconds after which a host that does not answer ends the run.
+        require_accelerator: fail where there is none, instead of training on the CPU.
+        overwrite: discard what is in the run directory.
+
+    Returns:
+        The run directory.
+
+    Raises:
+        ValueError: settings that do not fit the data or the devices, or a run made with other settings.
+        FloatingPointError: training diverged.
+    """
+    from xdesc_jax.train import hosts
+    from xdesc_jax.train.translators import run
+
+    with hosts.joined(coordinator, num_hosts, host_id, host_timeout):
+        return run.train(
+            config, data, workdir, init=init, freeze=freeze, add=add, steps_per_dispatch=steps_per_dispatch,
+            backend=backend, require_accelerator=require_accelerator, overwrite=overwrite,
+        )  # fmt: skip
