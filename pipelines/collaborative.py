@@ -115,7 +115,8 @@ def collaborative(
     )
     report = _report(experiment, results)
     _print(scene.name, results, scale)
-    console.out.print(f"report: {report} ({time.monotonic() - start:.0f} s)", markup=False)
+    console.info(f"took {time.monotonic() - start:,.0f} s")
+    console.result(out, figures=out / "results.json", report=report)
     return results
 
 
@@ -255,4 +256,5 @@ def _report(experiment: MappingExperiment, results: list[dict[str, Any]]) -> Pat
 
 
 if __name__ == "__main__":
+    console.set_verbosity()
     tyro.cli(collaborative)

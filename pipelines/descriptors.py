@@ -61,7 +61,7 @@ def descriptors(run: Path, *, scenes: Path, warped: Path, out: Path, processes: 
         }
     card = weights.with_suffix(".json")
     write_json(card, read_json(card) | {"figures": figures})
-    console.out.print(f"weights: {weights}, card: {card}", markup=False)
+    console.result(weights, card=card)
     return weights
 
 
@@ -75,4 +75,5 @@ def native(results: list[Result]) -> dict[str, dict[str, float]]:
 
 
 if __name__ == "__main__":
+    console.set_verbosity()
     tyro.cli(descriptors)

@@ -83,7 +83,7 @@ def pretrained(
         )  # fmt: skip
         write_json(model.with_suffix(".json"), card(kind, model, [out / "first", out / "base", out / kind], results))
         models.append(model)
-    console.out.print(f"models and cards: {', '.join(map(str, models))}", markup=False)
+    console.result(", ".join(map(str, models)))
     return models
 
 
@@ -147,4 +147,5 @@ def matrices(results: Sequence[Result]) -> dict[str, dict[str, float]]:
 
 
 if __name__ == "__main__":
+    console.set_verbosity()
     tyro.cli(pretrained)

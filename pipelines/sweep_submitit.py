@@ -16,6 +16,7 @@ from typing import Any
 import submitit
 import tyro
 
+from xdesc_jax import console
 from xdesc_jax.sweep.run import sweep
 
 
@@ -109,11 +110,13 @@ def main(
     jobs = submit(
         config, data, workdir, shards=shards, population=population, cluster=cluster, minutes=minutes, slurm=slurm
     )
-    print(f"submitted {', '.join(job.job_id for job in jobs)}; afterwards: xdesc sweep report {workdir}")
+    console.info(f"submitted {', '.join(job.job_id for job in jobs)}")
     if wait:
         for job in jobs:
-            print(f"shard {job.result()} has ended")
+            console.info(f"shard {job.result()} has ended")
+    console.result(workdir, next=f"xdesc sweep report {workdir}")
 
 
 if __name__ == "__main__":
+    console.set_verbosity()
     tyro.cli(main)

@@ -14,6 +14,8 @@ import sys
 from collections.abc import Callable
 from typing import Annotated, Any, get_origin, get_type_hints
 
+from xdesc_jax import console
+
 # words -> (module:function, the extra it needs, one line of help)
 STAGES: dict[tuple[str, ...], tuple[str, str, str]] = {
     ("extract",): ("xdesc_jax.features.extract:extract", "features,colmap", "photos -> feature files"),
@@ -112,6 +114,7 @@ def main(arguments: list[str] | None = None) -> int:
 
         print(f"xdesc {__version__}")
         return 0
+    console.set_verbosity(verbose=bool(os.environ.get("XDESC_DEBUG")))
     arguments = FORMER.get(arguments[0], arguments[:1]) + arguments[1:]
     for length in (2, 1):
         words = tuple(arguments[:length])
@@ -137,29 +140,30 @@ def _run(words: tuple[str, ...], arguments: list[str]) -> int:
     target, extra, _ = STAGES[words]
     module, function = target.split(":")
     try:
-        stage = getattr(importlib.import_module(module), function)
         prog = f"xdesc {' '.join(words)}"
+        with console.status(f"starting {prog}"):
+            import tyro
+
+            stage = getattr(importlib.import_module(module), function)
         if function == "command":  # parses its own words, since a file among them gives its defaults
             stage(prog, arguments)
         else:
-            import tyro
-
             tyro.cli(_with_positionals(stage), prog=prog, args=arguments)
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("xdesc_jax"):
             raise
         extra = SETTING_EXTRAS.get((error.name or "").split(".")[0], extra)
         hint = f"; install it with: pip install 'xdesc-jax[{extra}]'" if extra else ""
-        print(f"error: xdesc {' '.join(words)} needs the package {error.name!r}{hint}", file=sys.stderr)
+        console.error(f"xdesc {' '.join(words)} needs the package {error.name!r}{hint}")
         return 2
     except (ValueError, OSError, KeyError, FloatingPointError) as error:
         if os.environ.get("XDESC_DEBUG"):
             raise
         text = error.args[0] if isinstance(error, KeyError) and error.args else error
-        print(f"error: {text}", file=sys.stderr)
+        console.error(str(text))
         return 2
     except KeyboardInterrupt:
-        print("interrupted; finished work is kept", file=sys.stderr)
+        console.error("interrupted; finished work is kept")
         return 130
     return 0
 

@@ -121,7 +121,8 @@ def resumed(checkpoints: Checkpoints, like: TrainState) -> tuple[TrainState, Pos
     found = checkpoints.restore(like)
     if found is not None:
         checkpoints.set_aside_after(found[1].step)
-        console.out.print(f"going on from step {found[1].step} (epoch {found[1].epoch}, batch {found[1].batch})")
+        at = found[1]
+        console.info(f"going on from step {at.step:,} (epoch {at.epoch}, batch {at.batch:,})")
     return found
 
 

@@ -20,10 +20,13 @@ with contextlib.suppress(ModuleNotFoundError):
 
 import pycolmap
 
+from xdesc_jax import console
 from xdesc_jax.colmap.model import Camera, Model
 from xdesc_jax.colmap.model_files import check_model_files
 
-pycolmap.logging.minloglevel = pycolmap.logging.WARNING.value
+# COLMAP warns of much that a caller checks and tells by itself, and of nothing that only it would know.
+_LEVEL = pycolmap.logging.INFO if console.is_verbose() else pycolmap.logging.ERROR
+pycolmap.logging.minloglevel = _LEVEL.value
 
 # COLMAP's limit keeps the largest scales, so it is set out of reach and the caller chooses.
 _NO_LIMIT = 1 << 30
