@@ -114,7 +114,8 @@ def collaborative(
     )
     report = _report(experiment, results)
     _print(scene.name, results, scale)
-    console.out.print(f"report: {report} ({time.monotonic() - start:.0f} s)", markup=False)
+    console.info(f"took {time.monotonic() - start:,.0f} s")
+    console.result(out, figures=out / "results.json", report=report)
     return results
 
 

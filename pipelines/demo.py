@@ -149,7 +149,8 @@ def main(out: Path = Path("demo")) -> None:
     poses = write_map_report(out / "localization.html", title, [localization], settings=dataclasses.asdict(settings))
     print_table(results["warped"], results["stereo"])
     console.table("Right photo of the stereo pair, localised in a map of the left one", motorcycle.COLUMNS, rows)
-    console.out.print(f"{TEXT}\nreports: {report}, {poses} ({time.monotonic() - start:.0f} s)", markup=False)
+    console.info(f"{TEXT}\ntook {time.monotonic() - start:,.0f} s")
+    console.result(out, report=report, localization=poses)
 
 
 def write_photos(folder: Path, settings: DemoSettings) -> Path:

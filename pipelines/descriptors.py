@@ -62,7 +62,7 @@ def descriptors(*, run: Path, scenes: Path, warped: Path, out: Path, processes: 
         }
     card = weights.with_suffix(".json")
     write_json(card, read_json(card) | {"figures": figures})
-    console.out.print(f"weights: {weights}, card: {card}", markup=False)
+    console.result(weights, card=card)
     return weights
 
 

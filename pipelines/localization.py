@@ -144,7 +144,8 @@ def localization(
     )
     report = _report(experiment, results)
     _print(scene.name, results, scale)
-    console.out.print(f"report: {report} ({time.monotonic() - start:.0f} s)", markup=False)
+    console.info(f"took {time.monotonic() - start:,.0f} s")
+    console.result(out, figures=out / "results.json", report=report)
     return results
 
 
@@ -192,7 +193,7 @@ def _localized(
     )  # fmt: skip
     found: dict[str, list[Localization]] = {}
     with FeatureSet([place.stores[row.query]]) as features:
-        for name in console.track(experiment.queries, str(row), "query"):
+        for name in console.track(experiment.queries, str(row), "queries"):
             photo = features.read(name)
             rows = photo.usable_rows()
             found[name] = localizer.localize_repeatedly(

@@ -81,7 +81,7 @@ class Experiment:
                 found = {"hash": expected, **fields, "repeats": list(repeats(row))}
                 write_json(path, found)
             results.append(found)
-            console.out.print(told(found), markup=False)
+            console.info(told(found))
         return results
 
     def write(self, title: str, table: Table, results: list[dict[str, Any]], **further: Any) -> Path:

@@ -82,7 +82,7 @@ def pretrained(
         )  # fmt: skip
         write_json(model.with_suffix(".json"), card(kind, model, [out / "first", out / "base", out / kind], results))
         models.append(model)
-    console.out.print(f"models and cards: {', '.join(map(str, models))}", markup=False)
+    console.result(", ".join(map(str, models)))
     return models
 
 

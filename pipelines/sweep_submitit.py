@@ -15,6 +15,7 @@ from typing import Any
 
 import submitit
 
+from xdesc_jax import console
 from xdesc_jax.config import load_config
 from xdesc_jax.sweep.config import SweepConfig
 from xdesc_jax.sweep.stage import sweep
@@ -110,10 +111,11 @@ def main(
     jobs = submit(
         config, data, workdir, shards=shards, population=population, cluster=cluster, minutes=minutes, slurm=slurm
     )
-    print(f"submitted {', '.join(job.job_id for job in jobs)}; afterwards: xdesc sweep report {workdir}")
+    console.info(f"submitted {', '.join(job.job_id for job in jobs)}")
     if wait:
         for job in jobs:
-            print(f"shard {job.result()} has ended")
+            console.info(f"shard {job.result()} has ended")
+    console.result(workdir, next=f"xdesc sweep report {workdir}")
 
 
 if __name__ == "__main__":

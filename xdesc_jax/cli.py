@@ -340,7 +340,7 @@ def _status(run: Callable[[], Any], called: Sequence[Words], name: str = "xdesc"
     """
 
     def failed(message: object, status: int = 2) -> int:
-        print(f"error: {message}", file=sys.stderr)
+        console.error(str(message))
         return status
 
     try:
@@ -356,7 +356,7 @@ def _status(run: Callable[[], Any], called: Sequence[Words], name: str = "xdesc"
             raise
         return failed(error.args[0] if isinstance(error, KeyError) and error.args else error)
     except KeyboardInterrupt:
-        print("interrupted; finished work is kept", file=sys.stderr)
+        console.error("interrupted; finished work is kept")
         return 130
     except Exception as error:
         said = " ".join([name, *called[-1]])

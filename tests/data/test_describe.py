@@ -66,7 +66,7 @@ def test_rows_keep_their_place_and_get_the_descriptors_of_their_patches(made, tm
 def test_the_same_again_is_found_and_other_descriptors_refused(made, tmp_path, capsys):
     describe(made.path, tmp_path / "more", descriptors=("brief",), patches=True)
     info = describe(made.path, tmp_path / "more", descriptors=("brief",), patches=True)
-    assert info.has_patches and "is finished" in capsys.readouterr().out
+    assert info.has_patches and "up to date" in capsys.readouterr().out
     with pytest.raises(FileExistsError, match="another configuration"):
         describe(made.path, tmp_path / "more", descriptors=("sift",), patches=True)
 

@@ -78,7 +78,7 @@ def test_finished_records_are_kept_and_others_refused_unless_told(tmp_path, stor
     stamp = (out / "records.json").stat().st_mtime_ns
     assert records(out, paired=tuple(stores), format="npy") == made
     assert (out / "records.json").stat().st_mtime_ns == stamp
-    assert "is finished" in capsys.readouterr().out
+    assert "up to date" in capsys.readouterr().out
     with pytest.raises(FileExistsError, match="made with another configuration"):
         records(out, paired=tuple(stores), format="npy", seed=1)
     assert records(out, paired=tuple(stores), format="npy", seed=1, overwrite=True).config["seed"] == 1
@@ -88,7 +88,7 @@ def test_a_folder_may_be_called_like_markup(tmp_path, stores, capsys):
     for _ in range(2):
         records(tmp_path / "[" / "x]", paired=tuple(stores), format="npy")
     printed = capsys.readouterr().out
-    assert "[/x] is finished" in printed and "[/x]: brief" in " ".join(printed.split())
+    assert printed.count("/[/x]\n") == 1 and "/[/x] (up to date)" in printed
 
 
 def test_a_folder_that_is_not_records_is_never_replaced(tmp_path, stores):

@@ -163,7 +163,7 @@ def test_export_skips_finished_work_and_keeps_another_file(tmp_path, monkeypatch
     monkeypatch.setattr(pytorch, "write", lambda path, content: path.write_bytes(b"as torch wrote it"))
     words = ["export", str(tmp_path / "run"), str(tmp_path / "m.pth"), "--format", "pth"]
     assert cli.main(words) == 0 and cli.main(words) == 0
-    assert "m.pth is up to date" in capsys.readouterr().out
+    assert "m.pth (up to date)" in capsys.readouterr().out
     config = json.loads((tmp_path / "m.pth.config.json").read_text())
     assert config["emb_dim"] == 8 and config["use_bn"] and config["sift-kornia"]["hidden_dims"] == [13, 11]
     (tmp_path / "m.pth").write_bytes(b"another")

@@ -24,7 +24,7 @@ def test_the_table_has_kind_size_and_mean_figures(shipped, capsys):
 def test_descriptors_and_their_matrix_are_listed(shipped, capsys):
     listing.models()
     shown = capsys.readouterr().out
-    assert "colmap: ones, twos; train/photos, 2026-01-31" in shown
+    assert "ones, twos; train/photos, 2026-01-31" in shown
     lines = [line.split() for line in shown.splitlines()]
     assert lines.count(["1", "ones", "0.250", "0.375"]) == 2  # one for each translator
     assert lines.count(["2", "twos", "0.125", "0.750"]) == 2

@@ -352,7 +352,7 @@ def test_an_interrupted_run_goes_on_and_ends_as_if_it_had_not_been(model, tmp_pa
         patched.setattr(Stream, "__call__", lambda self, x, **named: translated.append(1) or call(self, x, **named))
         assert run(source, tmp_path / "out.db", *arguments) == 0
     assert len(translated) == 2
-    assert "4 of 6 images are translated" in capsys.readouterr().out
+    assert "4 of 6 images are translated" in capsys.readouterr().err
     assert tables(tmp_path / "out.db") == tables(tmp_path / "whole.db")
     whole, resumed = (json.loads((tmp_path / f"{n}.db.json").read_text()) | {"seconds": 0} for n in ("whole", "out"))
     assert resumed == whole

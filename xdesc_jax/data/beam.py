@@ -86,7 +86,7 @@ class Pipeline:
         shutil.rmtree(shards, ignore_errors=True)
         shards.mkdir(parents=True)
         add_steps(pipeline, source.names, source.reader(), settings, columns, shards, self.strict)
-        _run(pipeline, self.runner, work)
+        _run(pipeline, self.runner, work, len(source.names))
         photos = [Counted(**fields) for fields in read_json(_written(shards / COUNTED))]
         for photo in photos:
             if reason := photo.stops(self.strict):
@@ -105,10 +105,18 @@ class Pipeline:
         return publish(out, work, move, source, settings.format, plan, config)
 
 
-def _run(pipeline: beam.Pipeline, runner: str, work: Path) -> None:
-    console.out.print(f"running the pipeline on {runner}", markup=False)
+def _run(pipeline: beam.Pipeline, runner: str, work: Path, photos: int) -> None:
+    def progress() -> str:
+        # Counters of a runner come when it is done, of some never; all write their files here.
+        extracted = sum(1 for _ in (work / "parts").glob("**/*.npz"))
+        written = sum(1 for path in (work / "shards").glob("*tfrecord*"))
+        found = f", {extracted:,} of {photos:,} photos extracted" if extracted else ""
+        counted = ", all rows counted" if (work / "shards" / COUNTED).exists() else ""
+        return f"running the pipeline on {runner}{found}{counted}, {console.counted(written, 'shard')} written"
+
     try:
-        state = pipeline.run().wait_until_finish()
+        with console.status(progress):
+            state = pipeline.run().wait_until_finish()
     except Exception as error:  # each runner has its own, and most hold a worker's traceback
         last = (str(error).strip().splitlines() or [type(error).__name__])[-1]
         raise OSError(f"the pipeline failed on {runner}: {last} (finished photos are kept in {work})") from error

@@ -42,6 +42,7 @@ def make(
     settings: RecordSettings,
     overwrite: bool,
     builder: Build,
+    stage: Callable[..., Any],
 ) -> RecordInfo:
     """Prints the settings, and writes the rows of `source` as `out` unless they are there.
 
@@ -50,18 +51,20 @@ def make(
         out, source, work, settings: as for `build`; `work` is removed.
         overwrite: make the folder anew even if it is there.
         builder: what writes them.
+        stage: whose arguments have defaults, which are not printed.
 
     Raises:
         ValueError, FileExistsError: as `build` and `is_finished`.
     """
     config = {**dataclasses.asdict(settings), **source.config}
-    console.settings(title, {**shown, **config})
+    console.settings(f"xdesc {title} -> {out}", {**shown, "": settings}, stage)
     if is_finished(out, config, overwrite):
-        console.out.print(f"{out} is finished", markup=False)
+        console.up_to_date(out)
         return RecordInfo.load(out)
     info = builder(out, source, work, settings, config)
     shutil.rmtree(work)
     summarize(info)
+    console.result(out)
     return info
 
 
@@ -86,7 +89,7 @@ def summarize(info: RecordInfo) -> None:
     """Prints rows and shards of each split."""
     rows = [(split, count, len(info.shards[split])) for split, count in info.counts.items()]
     size_mib = sum(info.files.values()) / 2**20
-    title = f"{info.path}: {', '.join(info.columns)}; {len(info.photos)} photos, {size_mib:.1f} MiB"
+    title = f"{', '.join(info.columns)}; {console.counted(len(info.photos), 'photo')}, {size_mib:,.1f} MiB"
     console.table(title, ("split", "rows", "shards"), rows)
 
 

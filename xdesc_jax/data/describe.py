@@ -62,9 +62,10 @@ def describe(
         "weights": {name: file and content_hash(file) for name, file in files.items()},
         "patches": patches,
     }
-    console.settings("describe", {"records": records, "out": out, **config})
+    told = {"records": records, "descriptors": descriptors, "weights": weights, "patches": patches}
+    console.settings(f"xdesc describe -> {out}", told, describe)
     if is_finished(out, config, overwrite):
-        console.out.print(f"{out} is finished", markup=False)
+        console.up_to_date(out)
         return RecordInfo.load(out)
     specs = {**info.specs, **{name: get_spec(name) for name in descriptors}}
     made = dataclasses.replace(info, format="npy", specs=specs, has_patches=patches, config=config, files={})
@@ -72,7 +73,8 @@ def describe(
         folder.mkdir()
         for split in (name for name, rows in info.counts.items() if rows):
             kept = [name for name in made.columns if name not in descriptors]
-            arrays = load_arrays(info, split, list(dict.fromkeys([*kept, PATCH])))
+            with console.status(f"reading {split}"):
+                arrays = load_arrays(info, split, list(dict.fromkeys([*kept, PATCH])))
             for name in kept:
                 np.save(folder / file_name(split, name), arrays[name])
             for name in console.track(descriptors, f"describing {split}", "descriptors"):
@@ -81,4 +83,5 @@ def describe(
         sizes = {file.name: file.stat().st_size for file in sorted(folder.iterdir())}
         dataclasses.replace(made, path=folder, files=sizes).save()
     summarize(found := RecordInfo.load(out))
+    console.result(out)
     return found

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import os
 
+from xdesc_jax import console
+
 # No notes about its build and its kernels (none of which is used here); read once, at import.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
-import tensorflow as tf
-import tensorflow_datasets as tfds
+with console.status("starting TensorFlow"):
+    import tensorflow as tf
+    import tensorflow_datasets as tfds
 
 for _kind in ("GPU", "TPU"):
     if tf.config.get_visible_devices(_kind):

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from xdesc_jax.data.paired import PairedStores
 from xdesc_jax.data.rows import ReadableSource
@@ -39,6 +40,11 @@ class Origin:
 
     def __str__(self) -> str:
         return str(self.photos or " ".join(map(str, self.paired)))
+
+    def shown(self, photos: int) -> dict[str, Any]:
+        """What is told of it before any work: paths, the number of photos, and settings."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return fields | {"found": f"{photos:,} photos"}
 
     @contextlib.contextmanager
     def open(

@@ -9,7 +9,7 @@ with the same bytes, by a Beam pipeline (`beam.py`).
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from xdesc_jax.data.build import LOCAL, Build, build, make, work_folder
 from xdesc_jax.data.origin import Origin
@@ -83,17 +83,17 @@ def records(
     origin = Origin(photos, paired, descriptors, keypoints, first_octave, max_keypoints, weights, patches)
     settings = RecordSettings(format, validation_share, seed, max_rows_per_photo, rows_per_shard)
     builder: Build = build
-    by_what: dict[str, str] = {}
+    by_what: dict[str, Any] = {}
     if beam:
         if format != "tfds":
             raise ValueError(f"format is {format!r}, a pipeline writes 'tfds' alone; 'npy' is made without --beam")
         from xdesc_jax.data.beam import Pipeline
 
         pipeline = Pipeline(runner, processes, beam_options, strict)
-        builder, by_what = pipeline.build, {"runner": runner, "beam options": " ".join(pipeline.options)}
+        builder, by_what = pipeline.build, {"beam": beam, "beam_options": pipeline.options}
     elif runner != LOCAL or beam_options:
         raise ValueError("--runner and --beam-options are a pipeline's: they need --beam")
     work = work_folder(out)
     with origin.open(work / "parts", max_rows_per_photo, seed, processes, strict) as source:
-        shown = {"from": origin, "out": out, "found": f"{len(source.names)} photos", **by_what}
-        return make("records", shown, out, source, work, settings, overwrite, builder)
+        shown = {**origin.shown(len(source.names)), "processes": processes, "strict": strict, "runner": runner}
+        return make("records", shown | by_what, out, source, work, settings, overwrite, builder, records)

@@ -65,10 +65,12 @@ def scenes(
     if limit is not None and len(names) > limit:
         names = sorted(np.random.default_rng(seed).choice(names, limit, replace=False).tolist())
     config = {"photos": names, "views": views, "seed": seed, "warp": dataclasses.asdict(warp)}
-    console.settings("scenes", {"out": out, **config, "photos": len(names)})
+    told = {"photos": f"{photos} ({console.counted(len(names), 'photo')} of it)", "views": views, "limit": limit}
+    told |= {"validation_share": validation_share, "seed": seed, "warp": warp}
+    console.settings(f"xdesc scenes -> {out}", told, scenes)
     found = read_json(out / FILE).get("config_hash") if (out / FILE).exists() else None
     if already_done(out, found, config_hash(config), overwrite):
-        console.out.print(f"{out} is finished", markup=False)
+        console.up_to_date(out)
         return out
     with atomic(out) as folder:
         folder.mkdir()
@@ -76,6 +78,7 @@ def scenes(
             rng = np.random.default_rng([seed, int(config_hash(name), 16)])
             _write(folder / f"{number:03d}-{Path(name).stem}", read_gray(photos / name), views, warp, rng)
         write_json(folder / FILE, {"config_hash": config_hash(config), **config})
+    console.result(out, figures=out / FILE)
     return out
 
 

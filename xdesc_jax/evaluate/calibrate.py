@@ -176,14 +176,18 @@ def calibrate(
                 scenes, Path(temporary), descriptors or translator.names, keypoints=keypoints,
                 max_keypoints=max_keypoints, weights=weights, processes=processes,
             )  # fmt: skip
+        with console.status("reading the features"):
+            hashes = {name: content_hash(path) for name, path in stores.items()}
         settings = {
             "model": f"{model} (joint space {translator.space_id})",
             "scenes": f"{scenes} ({', '.join(scene.name for scene in found)})",
             "pairs": sum(len(scene.pairs) for scene in found),
-            "features": {name: f"{path} (sha256 {content_hash(path)})" for name, path in stores.items()},
+            "features": {name: f"{path} (sha256 {hashes[name]})" for name, path in stores.items()},
             "ratio": ratio,
         }
-        console.settings(f"xdesc calibrate -> {out}", settings)
+        told = {"model": named, "scenes": scenes, "scenes found": len(found), "pairs": settings["pairs"]}
+        told |= {"descriptors": list(stores), "features": features, "keypoints": keypoints, "ratio": ratio}
+        console.settings(f"xdesc calibrate -> {out}", told | {"max_keypoints": max_keypoints}, calibrate)
         possible = ratios.possible(translator.bundle.networks)
         plan = [
             c
@@ -196,8 +200,11 @@ def calibrate(
     chosen = {r.key: r.chosen.ratio for r in results if r.chosen is not None}
     merged = translator.bundle.ratios | chosen
     save_ratios(model, out, merged)
-    write_json(out.with_name(out.name + ".ratios.json"), {"settings": settings, "ratios": to_dict(results)})
+    figures = write_json(
+        out.with_name(out.name + ".ratios.json"), {"settings": settings, "ratios": to_dict(results)}
+    )  # fmt: skip
     _report(results, ratio)
+    console.result(out, figures=figures)
     return merged
 
 

@@ -204,7 +204,7 @@ def search(
             plan = comparisons({name: store.spec for name, store in opened.items()}, translator)
         todo = [(scene, pair) for scene in scenes for pair in scene.pairs]
         photos = _Photos(opened, translator)
-        for scene, pair in console.track(todo, "evaluate", "pair"):
+        for scene, pair in console.track(todo, "evaluating", "pairs"):
             query, database = photos[pair.query], photos[pair.database]
             truth = GroundTruth.of(query.xy, database.xy, pair.correspondence)
             for comparison in plan:

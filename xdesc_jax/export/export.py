@@ -73,6 +73,7 @@ def export(
     run, out = Path(run), Path(out)
     folder = format in graphs.FORMATS and source is None
     _check(out, source, target, format, dtype, folder)
+    named = run
     if not run.exists():
         run = pretrained.find(str(run), "translator") or run
     if run.is_file():
@@ -81,23 +82,26 @@ def export(
     else:
         from xdesc_jax.train.translators.trained import load_model
 
-        model = load_model(run, which)
+        with console.status(f"reading the {which} checkpoint"):
+            model = load_model(run, which)
         bundle = to_bundle(model, {"checkpoint": which, "xdesc_jax": __version__})
         base, networks = model.base, model.networks
     if format == "pth":
-        return _export_pth(run, out, bundle, networks, overwrite)
+        return _export_pth(named, out, bundle, networks, overwrite)
     if bundle.sample.inputs:
-        Translator(bundle, str(run)).self_check()
+        with console.status("checking the model against its sample"):
+            Translator(bundle, str(run)).self_check()
     if format in graphs.FORMATS:
         translator, expected = Translator(bundle, str(run)), _hash(bundle)
         if source is None or target is None:
             return graphs.export_all(translator, out, format, expected, overwrite)
         return graphs.export_one(translator, source, target, out, format, expected, overwrite)
     if dtype != "float32":
-        bundle = quantized(bundle, dtype, base.networks if base else None)
+        with console.status(f"rounding the weights to {dtype}"):
+            bundle = quantized(bundle, dtype, base.networks if base else None)
     if source is not None and target is not None:
         bundle = selected(bundle, source, target, str(run))
-    return _export_bundle(run, out, bundle, dtype, overwrite)
+    return _export_bundle(named, out, bundle, dtype, overwrite)
 
 
 def _check(out: Path, source: str | None, target: str | None, format: Format, dtype: str, folder: bool) -> None:
@@ -120,9 +124,9 @@ def _check(out: Path, source: str | None, target: str | None, format: Format, dt
 def _export_bundle(run: Path, out: Path, bundle: Bundle, dtype: str, overwrite: bool) -> Path:
     expected = _hash(bundle)
     if already_done(out, _found_hash(out), expected, overwrite):
-        console.out.print(f"{out} is up to date", markup=False)
+        console.up_to_date(out)
         return out
-    with staged(out) as temporary:
+    with staged(out) as temporary, console.status(f"writing and checking {out}"):
         bundle.save(temporary, dtype)
         deviation = _check_written(temporary, out, bundle)
     figures = _figures(bundle, deviation, out) | {"loss": bundle.provenance.get("weights")}
@@ -142,17 +146,18 @@ def _export_pth(
     expected = _hash(bundle)
     beside = out.with_name(out.name + ".json")
     if already_done(out, graphs.recorded_hash(beside, {"": out}), expected, overwrite):
-        console.out.print(f"{out} is up to date", markup=False)
+        console.up_to_date(out)
         return out
     epoch = bundle.provenance.get("epoch_idx", 0)
-    content, config = pytorch_translator.to_checkpoint(
-        bundle.specs, networks, bundle.embedding_width, epoch, str(run)
-    )  # fmt: skip
-    deviation = None
-    if bundle.sample.inputs:
-        back = pytorch_translator.to_bundle(content, None, str(out))
-        deviation = Translator(dataclasses.replace(back, sample=bundle.sample), str(out)).self_check()
-    pytorch.write(out, content)
+    with console.status(f"writing and checking {out}"):
+        content, config = pytorch_translator.to_checkpoint(
+            bundle.specs, networks, bundle.embedding_width, epoch, str(run)
+        )  # fmt: skip
+        deviation = None
+        if bundle.sample.inputs:
+            back = pytorch_translator.to_bundle(content, None, str(out))
+            deviation = Translator(dataclasses.replace(back, sample=bundle.sample), str(out)).self_check()
+        pytorch.write(out, content)
     write_json(out.with_name(out.name + ".config.json"), config)
     figures = _figures(bundle, deviation, out)
     record = {"config_hash": expected, "content": content_hash(out), "provenance": bundle.provenance}
@@ -296,10 +301,9 @@ def _loss(loss: Mapping[str, Any] | None) -> dict[str, str]:
 
 def _print(run: Path, out: Path, bundle: Bundle, figures: Mapping[str, Any]) -> None:
     deviation = figures["parity_deviation"]
-    console.settings(
-        f"xdesc export -> {out}",
+    console.figures(
+        f"{run} -> {out}",
         {
-            "from": run,
             "joint space": figures["space_id"] or "none (pair networks)",
             "parity": "the model holds no sample"
             if deviation is None
@@ -314,3 +318,4 @@ def _print(run: Path, out: Path, bundle: Bundle, figures: Mapping[str, Any]) -> 
     }
     rows = [(name, widths[name], weights) for name, weights in figures["weights"].items()]
     console.table("networks", ("network", "widths", "weights"), rows)
+    console.result(out, figures=out.with_name(out.name + ".json"))

@@ -45,13 +45,14 @@ def export_one(
     made = graph(translator, source, target, expected)
     beside = out.with_name(out.name + ".json")
     if already_done(out, recorded_hash(beside, {"": out}), expected, overwrite):
-        console.out.print(f"{out} is up to date", markup=False)
+        console.up_to_date(out)
         return out
     FORMATS[format].require(out)
-    with staged(out) as temporary:
+    with staged(out) as temporary, console.status(f"writing and checking {out}"):
         figures = _write(made, temporary, format, out)
     write_json(beside, {**figures, "provenance": translator.bundle.provenance})
     _print(out, translator, {out.name: figures})
+    console.result(out, figures=beside)
     return out
 
 
@@ -68,18 +69,19 @@ def export_all(translator: Translator, out: Path, format: str, model_hash: str, 
         if overwrite and out.is_dir() and not (out / MANIFEST).is_file():
             raise ValueError(f"{out}: a folder without {MANIFEST}, so not one that xdesc export wrote; name another")
         if already_done(out, recorded_hash(out / MANIFEST, _listed(out)), expected, overwrite):
-            console.out.print(f"{out} is up to date", markup=False)
+            console.up_to_date(out)
             return out
     FORMATS[format].require(out)
     figures: dict[str, dict[str, Any]] = {}
     with atomic(out) as temporary:
-        for made in every(translator, expected):
+        for made in console.track(every(translator, expected), "writing and checking", "networks"):
             name = f"{made.name}.{format}"
             (temporary / name).parent.mkdir(parents=True, exist_ok=True)
             figures[name] = _write(made, temporary / name, format, out / name)
         contents = {"config_hash": expected, "files": figures, "provenance": translator.bundle.provenance}
         write_json(temporary / MANIFEST, contents)
     _print(out, translator, figures)
+    console.result(out, figures=out / MANIFEST)
     return out
 
 
@@ -117,8 +119,8 @@ def recorded_hash(record: Path, files: Mapping[str, Path]) -> str | None:
 
 def _print(out: Path, translator: Translator, figures: Mapping[str, Mapping[str, Any]]) -> None:
     worst = max(entry["parity_deviation"] for entry in figures.values())
-    console.settings(
-        f"xdesc export -> {out}",
+    console.figures(
+        str(out),
         {
             "joint space": translator.space_id or "none (pair networks)",
             "parity": f"off by {worst:.2g} (at most {PARITY_TOLERANCE:g})",

@@ -60,11 +60,12 @@ def import_model(checkpoint: Path, out: Path, *, config: Path | None = None, ove
     settings = check(read_json(config), str(config)) if config is not None else None
     expected = config_hash([content_hash(checkpoint), settings, __version__])
     if already_done(out, _found_hash(out), expected, overwrite):
-        console.out.print(f"{out} is up to date", markup=False)
+        console.up_to_date(out)
         return out
     where = str(checkpoint) if config is None else f"{checkpoint} with {config}"
     source = {"checkpoint": checkpoint.name, "content": content_hash(checkpoint), "import_hash": expected}
-    bundle = to_bundle(pytorch.read(checkpoint), settings, where, source)
+    with console.status(f"reading {checkpoint}"):
+        bundle = to_bundle(pytorch.read(checkpoint), settings, where, source)
     bundle.save(out)
     figures = {"space_id": bundle.space_id, "config_hash": expected, "provenance": bundle.provenance}
     write_json(out.with_name(out.name + ".json"), figures)
@@ -307,13 +308,12 @@ def _found_hash(out: Path) -> str | None:
 
 
 def _print(checkpoint: Path, out: Path, bundle: Bundle) -> None:
-    console.settings(
-        f"xdesc import -> {out}",
-        {"from": checkpoint, "joint space": bundle.space_id, "embedding width": bundle.embedding_width},
-    )
+    facts = {"joint space": bundle.space_id, "embedding width": bundle.embedding_width}
+    console.figures(f"{checkpoint} -> {out}", facts)
     rows = []
     for theirs, name in bundle.provenance["names"].items():
         spec = bundle.specs[name]
         hidden = " ".join(str(len(bias)) for _, bias in bundle.networks[f"encoder/{name}"][:-1])
         rows.append((theirs, name, spec.width, hidden, spec.output, "yes" if spec.normalized else "no"))
     console.table("descriptors", ("in the file", "here", "width", "hidden", "output", "unit length"), rows)
+    console.result(out, figures=out.with_name(out.name + ".json"))

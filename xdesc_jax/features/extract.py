@@ -79,14 +79,18 @@ def extract(
     asked = ExtractSettings(descriptors, keypoints, first_octave, max_keypoints, parse_weights(weights))
     skipped: dict[str, str] = {}
     names = list_photos(photos, strict=strict, skipped=skipped)
-    console.settings("extract", {"photos": photos, "out": out, "found": f"{len(names)} photos",
-                                 **dataclasses.asdict(asked), "processes": processes})  # fmt: skip
-    check_ready(asked)
+    given = {"descriptors": descriptors, "keypoints": keypoints, "first_octave": first_octave}
+    given |= {"max_keypoints": max_keypoints, "weights": weights, "processes": processes, "strict": strict}
+    told = {"photos": f"{photos} ({console.counted(len(names), 'photo')})", **given}
+    console.settings(f"xdesc extract -> {out}", told | {"descriptors": ", ".join(descriptors)}, extract)
+    with console.status("preparing the descriptors"):
+        check_ready(asked)
+        keys = configuration_keys(asked)
     for name in descriptors:
         if file := _weight_file(name, asked):
-            console.out.print(f"  weights of {name}: {file}", markup=False)
-    keys = configuration_keys(asked)
-    listing = [(name, photo_stamp(photos / name)) for name in names]  # names and contents
+            console.log.debug("weights of %s: %s", name, file)
+    with console.status("reading the photos"):
+        listing = [(name, photo_stamp(photos / name)) for name in names]  # names and contents
     hashes = {name: config_hash([key, listing]) for name, key in keys.items()}
     with dry_run.several():
         todo = [name for name in descriptors if not _finished(out / f"{name}.h5", name, hashes[name], overwrite)]
@@ -94,7 +98,7 @@ def extract(
             kept = sum(part_path(out / ".parts", name).exists() for name in names) if not overwrite else 0
             dry_run.remark(f"{len(names)} photos, {kept} of them done by a run that was stopped")
     if not todo:
-        console.out.print(f"all of it is done already: {out}", markup=False)
+        console.up_to_date(out)
         return out
     # What `valid` depends on is computed again with the rest, so that all files share one mask.
     settings = dataclasses.replace(
@@ -110,9 +114,11 @@ def extract(
     if not counts:
         raise ValueError(f"{photos}: no photo can be read, first of {len(names)}: {skipped[names[0]]}")
     read = [name for name in names if name not in skipped]
-    _assemble(out, todo, hashes, _parts(photos, read, parts, settings, keys))
+    done = console.track(_parts(photos, read, parts, settings, keys), "writing", "photos", len(read))
+    _assemble(out, todo, hashes, done)
     _report(photos, out, asked, todo, hashes, counts, skipped)
     shutil.rmtree(parts)
+    console.result(out, figures=out / "extract.json")
     return out
 
 

@@ -98,9 +98,11 @@ def install(name: str, *, file: Path | None = None, overwrite: bool = False) -> 
     """
     release = _release(name)
     target = installed_path(name)
-    if file is None and not overwrite and _is_sound(name, target):
+    with console.status("looking for what is installed"):
+        sound = file is None and not overwrite and _is_sound(name, target)
+    if sound:
         dry_run.output(target, dry_run.FINISHED)
-        console.out.print(f"{name} is installed: {target}", markup=False)
+        console.up_to_date(target)
         return target
     making(target)
     console.settings(f"xdesc weights install {name}", {"from": file or release.address, "to": target})
@@ -181,7 +183,8 @@ def _take(name: str, release: Release, source: Path, target: Path) -> Path:
             f"{source}: has git blob id {blob} ({size} bytes), {release.file} of {release.address} has "
             f"{release.blob}: cut short, or another file; {instead}"
         )
-    _load(name, source)  # refuses another network
+    with console.status(f"checking {source}"):
+        _load(name, source)  # refuses another network
     arrays = {key: array for key, array in read_arrays(source).items() if array.dtype.kind == "f"}
     digest = arrays_digest(arrays)
     if release.arrays not in (None, digest):
@@ -191,7 +194,8 @@ def _take(name: str, release: Release, source: Path, target: Path) -> Path:
     origin = {"size": size, "blob": blob, "arrays": digest}
     known = {"name": name, **dataclasses.asdict(release), **origin}
     write_arrays(target, arrays, {key: str(value) for key, value in known.items()})
-    console.out.print(f"installed {target}\ngit blob id {blob}, {size} bytes", markup=False)
+    console.figures(f"weights of {name}", {"bytes": size, "licence": release.licence})
+    console.result(target)
     return target
 
 

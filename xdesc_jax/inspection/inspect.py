@@ -7,8 +7,9 @@ description, printed and as JSON. Reads no more than it must, and changes nothin
 from __future__ import annotations
 
 import collections
+import contextlib
 import json as json_text
-from collections.abc import Iterable
+import re
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +48,16 @@ def inspect(path: Path, *, images: bool = False, json: Path | None = None) -> di
     path = Path(path)
     if not path.exists():
         path = pretrained.find(str(path)) or path
-    found = {"path": str(path), **_describe(path)}
+    with console.status(f"reading {path}"):
+        found = {"path": str(path), **_describe(path)}
     if json is not None:
         write_json(json, found)
     listed = found.get("image_list") or []
     if not images:
         found.pop("image_list", None)
     _print(found, listed if images else [])
+    if json is not None:
+        console.result(json)
     return found
 
 
@@ -212,7 +216,7 @@ def _translator(path: Path) -> dict[str, Any]:
 
 
 def _print(found: dict[str, Any], listed: list[dict[str, Any]]) -> None:
-    """One table of what there is, one of descriptors, one of images."""
+    """Figures of what there is, a table of descriptors, one of images; hashes are for programs, and for --json."""
     long = (
         "path",
         "kind",
@@ -225,14 +229,14 @@ def _print(found: dict[str, Any], listed: list[dict[str, Any]]) -> None:
         "image_list",
         "damaged",
     )
-    rows = [(key.replace("_", " "), _short(value)) for key, value in found.items() if key not in long]
-    console.table(f"{found['path']}: {found['kind']}", ("", "value"), rows)
+    console.figures(f"{found['path']}: {found['kind']}", {k: _short(v, k) for k, v in found.items() if k not in long})
     if found.get("descriptors"):
         _print_rows("descriptors", found["descriptors"])
     for key in ("attributes", "provenance"):
-        for name, value in found.get(key, {}).items():
-            if not isinstance(value, (dict, list)):
-                console.out.print(f"{key[:-1] if key == 'attributes' else key} {name}: {value}", markup=False)
+        told = {name: _parsed(value) for name, value in found.get(key, {}).items() if not _is_hash(name, value)}
+        plain = {name: _short(value, name) for name, value in told.items() if key == "attributes" or _is_plain(value)}
+        if plain:
+            console.figures(key, plain)
     if found.get("ratios"):
         console.table("ratios", ("rows", "ratio"), sorted(found["ratios"].items()))
     for text in found.get("damaged", []):
@@ -246,13 +250,25 @@ def _print_rows(title: str, rows: list[dict[str, Any]]) -> None:
     console.table(title, [c.replace("_", " ") for c in columns], [[_short(r.get(c)) for c in columns] for r in rows])
 
 
-def _short(value: Any) -> Any:
+def _is_hash(name: str, value: Any) -> bool:
+    return "hash" in name or (isinstance(value, str) and re.fullmatch("[0-9a-f]{12,64}", value) is not None)
+
+
+def _is_plain(value: Any) -> bool:
+    return not isinstance(value, (dict, list))
+
+
+def _parsed(value: Any) -> Any:
+    """An attribute that holds JSON."""
+    if isinstance(value, str) and value[:1] in ("{", "["):
+        with contextlib.suppress(ValueError):
+            return json_text.loads(value)
+    return value
+
+
+def _short(value: Any, name: str = "") -> str:
     if value is None:
         return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, dict):
-        return ", ".join(f"{k}: {v}" for k, v in value.items()) or "-"
-    if isinstance(value, Iterable) and not isinstance(value, str):
-        return ", ".join(map(str, value)) or "-"
-    return value
+    if "version" in name:  # a number to be told apart, not to be read as a quantity
+        return str(value)
+    return console.shown(value) if value not in ({}, [], ()) else "-"

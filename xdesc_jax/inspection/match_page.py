@@ -151,13 +151,13 @@ def write_match_page(
         settings: of the stage, for the page's end.
         keep: takes the number, pair, drawing and caption of each picture, for what is written besides.
     """
-    read = [matches.read(pair) for pair in console.track(shown, "read", "pair")]
+    read = [matches.read(pair) for pair in console.track(shown, "reading", "pairs")]
     sections: list[Section] = []
     values: dict[tuple[str, str], np.ndarray | None] = {}
     colored = coloring(read, matches.scores_are) if read else None
     if colored is not None:
         pictures: dict[bool | None, list[Part]] = {True: [], False: [], None: []}
-        for number, found in enumerate(console.track(read, "draw", "pair"), start=1):
+        for number, found in enumerate(console.track(read, "drawing", "pairs"), start=1):
             drawn = drawing(found, colored, photos, max_matches)
             text = caption(found, drawn)
             title = f"{found.pair.name0} – {found.pair.name1}"

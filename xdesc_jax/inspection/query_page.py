@@ -44,7 +44,7 @@ def write_query_page(
     """
     scale = _scale(chosen)
     sections = [_colors(chosen, scale)] if any(query.view is not None for query in chosen) else []
-    for number, query in enumerate(console.track(chosen, "draw", "query"), start=1):
+    for number, query in enumerate(console.track(chosen, "drawing", "queries"), start=1):
         sections.append(_section(shown, query, photos, scale))
         if keep is not None:
             keep(number, query, query_image(shown, query, photos, "jpeg"))

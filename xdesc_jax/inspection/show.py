@@ -147,7 +147,7 @@ def _show_matches(
 def _print(matches: ShownMatches, shown: list[ListedPair], out: Path) -> None:
     rows = [(f"{p.name0} – {p.name1}", f"{p.matches:,}") for p in shown]
     console.table(f"{len(shown)} of {len(matches.pairs)} pairs shown", ("pair", "matches"), rows)
-    console.out.print(f"shown: {out}", markup=False)
+    console.result(out)
 
 
 def _show_queries(
@@ -178,7 +178,7 @@ def _show_queries(
         _write(page.parent, pictures)
     rows = [(kept.name, f"{kept.inliers:,}", kept.reason or "") for kept in chosen]
     console.table(f"{len(chosen)} of {len(shown.queries)} queries shown", ("query", "inliers", "why it failed"), rows)
-    console.out.print(f"shown: {out}", markup=False)
+    console.result(out)
     return out
 
 

@@ -99,7 +99,7 @@ def localize(
     if retrieval is not None and retrieval < 1:
         raise ValueError(f"retrieval of {retrieval} photos, expected at least 1")
     limits = PoseSettings(min_inliers, max_error_px, seed)
-    model = pretrained.resolve(model) if model is not None else None
+    named, model = model, pretrained.resolve(model) if model is not None else None
     translator = Translator.load(model) if model is not None else None
     with (
         FeatureSet(features, descriptor) as known,
@@ -107,13 +107,17 @@ def localize(
     ):
         cameras = cameras_of(queries, asked, assume_focal)
         router = Router(mode, translator, target=target, ratio=ratio, ratios=known.ratios | asked.ratios)
+        with console.status("reading the inputs"):
+            hashes = {
+                "reconstruction": model_hash(reconstruction),
+                "features": [content_hash(path) for path in known.paths],
+                "queries": content_hash(queries),
+                "query_features": [content_hash(path) for path in asked.paths],
+                "model": content_hash(model) if model is not None else None,
+            }
         settings = {
             "stage": "localize",
-            "reconstruction": model_hash(reconstruction),
-            "features": [content_hash(path) for path in known.paths],
-            "queries": content_hash(queries),
-            "query_features": [content_hash(path) for path in asked.paths],
-            "model": content_hash(model) if model is not None else None,
+            **hashes,
             "mode": mode,
             "target": target,
             "pairs": pairs if pairs in (None, EXHAUSTIVE) else content_hash(Path(pairs)),
@@ -130,29 +134,34 @@ def localize(
         expected, results = config_hash(settings), out / RESULTS
         found = read_json(results).get("config_hash") if results.exists() else None
         if already_done(results, found, expected, overwrite, beside=[out / POSES, out / correspondences.FILE]):
-            console.out.print(f"{out} is up to date", markup=False)
+            console.up_to_date(out)
             return out
-        sparse = read_model(reconstruction)
+        with console.status("reading the map"):
+            sparse = read_model(reconstruction)
         space = joint_space([known], translator) if retrieval is not None else None
         routes = _routes(router, translator, _held(asked, cameras), _held(known, sparse.names), space)
         candidates = _candidates(pairs, list(cameras), sparse, known)
         shown = {"map photos": len(sparse.names), "3D points": len(sparse.points), "query photos": len(cameras)}
-        paths = {"features": ", ".join(map(str, known.paths)), "query_features": ", ".join(map(str, asked.paths))}
-        paths |= {"reconstruction": str(reconstruction), "queries": str(queries), "model": str(model)}
-        console.settings(f"xdesc localize -> {out}", {**settings, **paths, **shown, "compared": "; ".join(routes)})
+        paths = {"reconstruction": reconstruction, "features": known.paths, "queries": queries}
+        paths |= {"query_features": asked.paths, "model": named}
+        given = {**settings, **paths, "pairs": pairs}
+        del given["stage"]
+        console.settings(f"xdesc localize -> {out}", {**given, **shown, "compared": "; ".join(routes)}, localize)
         built = LocalizationMap.build(
             sparse, known, router, translator, retrieval=retrieval is not None, allow_missing=allow_missing, seed=seed,
-            where=str(reconstruction), track=lambda names: console.track(names, "map", "photo"),
+            where=str(reconstruction), track=lambda names: console.track(names, "reading the map", "photos"),
         )  # fmt: skip
         _warn_of_map(built)
         localizer = Localizer(built, retrieval=retrieval, settings=limits)
         localized = {
             name: _localize(localizer, asked, name, cameras[name], candidates)
-            for name in console.track(list(cameras), "localize", "query")
+            for name in console.track(list(cameras), "localizing", "queries")
         }
     where = {"reconstruction": reconstruction, "features": known.paths, "query_features": asked.paths}
-    _write(out, settings, expected, where, routes, cameras, sparse, localized)
+    given = {name: given[name] for name in ("queries", "model", "pairs")}
+    _write(out, settings, expected, where, given, routes, cameras, sparse, localized)
     _summarise(localized)
+    console.result(out, poses=out / POSES, figures=out / RESULTS)
     return out
 
 
@@ -290,7 +299,7 @@ def record(found: Localization) -> dict[str, Any]:
 
 
 def _write(
-    out: Path, settings: dict[str, Any], expected: str, paths: dict[str, Any], routes: list[str],
+    out: Path, settings: dict[str, Any], expected: str, paths: dict[str, Any], given: dict[str, Any], routes: list[str],
     cameras: dict[str, Camera], sparse: Model, localized: dict[str, Localization],
 ) -> None:  # fmt: skip
     # The results vouch for the files beside them, so they go first and come last.
@@ -308,7 +317,8 @@ def _write(
     # Absolute, so that what is shown later is found from any folder; where they moved the hashes tell.
     absolute = {k: [str(p.resolve()) for p in v] if isinstance(v, list) else str(v.resolve()) for k, v in paths.items()}
     found = {
-        "settings": settings, "config_hash": expected, "paths": absolute, "compared": routes, "queries": queries,
+        "settings": settings, "config_hash": expected, "paths": absolute, "inputs": given, "compared": routes,
+        "queries": queries,
     }  # fmt: skip
     write_json(out / RESULTS, found)
 
@@ -330,4 +340,4 @@ def _summarise(localized: dict[str, Localization]) -> None:
     timed = [found.seconds for found in localized.values() if found.seconds]
     if timed:
         rows += [(f"median seconds, {part}", float(np.median([t[part] for t in timed]))) for part in timed[0]]
-    console.table("localization", ("", "value"), rows)
+    console.figures("localization", rows)

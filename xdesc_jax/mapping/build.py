@@ -78,11 +78,11 @@ def build_database(
                 if intrinsics[members[0]].measured:
                     measured.append(camera_id)
             ids, rows = {}, {}
-            for name in console.track(names, "features", "photos"):
+            for name in console.track(names, "writing features", "photos"):
                 ids[name] = db.add_photo(name, camera_of[name])
                 rows[name] = _write_features(db, ids[name], name, features)
             found = 0
-            for a, b in console.track(pairs, "matches", "pairs"):
+            for a, b in console.track(pairs, "writing matches", "pairs"):
                 indices = _read_matches(match_file, a, b, rows)
                 if len(indices):
                     db.write_matches(ids[a], ids[b], indices)

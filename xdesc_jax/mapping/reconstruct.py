@@ -7,7 +7,6 @@ joined before any work; a run that was stopped goes on.
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 from collections import Counter
 from collections.abc import Mapping
@@ -106,10 +105,14 @@ def reconstruct(
             own={name: c for path in sources if is_database(path) for name, c in database_cameras(path).items()},
             photos=photos,
         )
+        with console.status("reading the inputs"):
+            hashes = {
+                "features": [content_hash(path) for path in sources],
+                "matches": matches and content_hash(matches),
+            }
         config = {
             "stage": "reconstruct",
-            "features": [content_hash(path) for path in sources],
-            "matches": matches and content_hash(matches),
+            **hashes,
             "photos": config_hash(names),
             "cameras": config_hash(chosen),
             "camera_per": camera_per,
@@ -119,16 +122,15 @@ def reconstruct(
         expected = config_hash(config)
         _check_out(out, sources, expected, overwrite)
         if (out / SUMMARY).exists():
-            console.out.print(f"{out} is up to date", markup=False)
+            console.up_to_date(out)
             return out
         _sweep(out)
         cameras = Counter(i.source for i in chosen.values())
-        console.settings(
-            f"xdesc reconstruct -> {out}",
-            {"features": ", ".join(map(str, sources)), "matches": matches or "of the database",
-             "photos": len(names), "cameras": ", ".join(f"{n} from {source}" for source, n in cameras.items()),
-             "poses": given_poses or "to be found", **dataclasses.asdict(settings)},
-        )  # fmt: skip
+        given = {"features": sources, "matches": matches, "photos": photos, "camera": camera, "intrinsics": intrinsics}
+        given |= {"camera_per": camera_per, "given_poses": given_poses, "only": only, "descriptor": descriptor}
+        told = {"matches": matches or "of the database", "photos": len(names), "settings": settings}
+        told["cameras"] = ", ".join(f"{n:,} from {source}" for source, n in cameras.items())
+        console.settings(f"xdesc reconstruct -> {out}", {**given, **told}, reconstruct)
         database = out / DATABASE
         if not database.exists():
             if matches is None:
@@ -143,10 +145,12 @@ def reconstruct(
         if poses is None:
             map_incrementally(database, models, settings)
         else:
-            triangulate(database, poses, models, settings)
+            with console.status("triangulating"):
+                triangulate(database, poses, models, settings)
     counts, _ = made_with(database) or ({}, "")
-    about = {"config_hash": expected, "config": config, "cameras": dict(cameras), "database": counts}
+    about = {"config_hash": expected, "config": config, "inputs": given, "cameras": dict(cameras), "database": counts}
     _report(out, names, pairs, about)
+    console.result(out / MODELS / "0", database=database, figures=out / SUMMARY)
     return out
 
 
@@ -215,8 +219,8 @@ def _report(out: Path, names: list[str], pairs: PairCounts, about: Mapping[str, 
     )  # fmt: skip
     columns = ("photos", "points", "observations", "mean_track_length", "mean_reprojection_error_px")
     console.table(
-        f"{pairs.verified} of {pairs.matched} pairs verified; {len(names) - len(missing)} of {len(names)} photos in "
-        f"the largest model",
+        f"{pairs.verified:,} of {pairs.matched:,} pairs verified; {len(names) - len(missing):,} of {len(names):,} "
+        f"photos in the largest model",
         ("model", *(column.replace("_", " ") for column in columns)),
         [(model["model"], *(model[column] for column in columns)) for model in models],
     )

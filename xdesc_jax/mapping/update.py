@@ -96,7 +96,7 @@ def update(
         raise ValueError(f"{test_queries}: the features of the test photos are missing (--test-features)")
     if reference is not None and test_queries is None:
         raise ValueError(f"{reference}: is the reference of test photos, but there are none (--test-queries)")
-    model = pretrained.resolve(model) if model is not None else None
+    named, model = model, pretrained.resolve(model) if model is not None else None
     lists = [path for path in (queries, test_queries, reference, model) if path is not None]
     _check_out(out, [reconstruction, *features, *new_features, *test_features, *lists])
     translator = Translator.load(model) if model is not None else None
@@ -119,6 +119,9 @@ def update(
         true = read_model(reference).poses if reference is not None else {}
         if reference is not None:
             pose_errors({}, true, list(test_cameras), scale)  # says which are missing
+        inputs = {"reconstruction": reconstruction, "features": known.paths, "queries": queries}
+        inputs |= {"new_features": new.paths, "model": named, "test_queries": test_queries, "reference": reference}
+        inputs["test_features"] = test.paths if test_queries is not None else []
         settings: dict[str, Any] = {
             "stage": "map update",
             "reconstruction": model_hash(reconstruction),
@@ -141,20 +144,23 @@ def update(
         expected, summary = config_hash(settings), out / SUMMARY
         found = read_json(summary).get("config_hash") if summary.exists() else None
         if already_done(out, found, expected, overwrite):
-            console.out.print(f"{out} is up to date", markup=False)
+            console.up_to_date(out)
             return out
         shown = {"map photos": len(sparse.names), "3D points": len(sparse.points), "new photos": len(cameras)}
-        console.settings(f"xdesc map update -> {out}", {**settings, **shown, "descriptor": spec.name})
+        told = {name: value for name, value in (settings | inputs).items() if name != "stage"}
+        console.settings(f"xdesc map update -> {out}", {**told, **shown, "descriptor": spec.name}, update)
         router = Router("native", None, ratio="auto" if ratio is None else ratio, ratios=known.ratios)
         built = LocalizationMap.build(
-            sparse, known, router, translator, retrieval=retrieval is not None, seed=seed, where=str(reconstruction)
-        )
+            sparse, known, router, translator, retrieval=retrieval is not None, seed=seed, where=str(reconstruction),
+            track=lambda names: console.track(names, "reading the map", "photos"),
+        )  # fmt: skip
         limits = PoseSettings(min_inliers, max_error_px, seed)
         updated = UpdatedMap(built, sparse, {n: _real(known, n) for n in sparse.names}, limits, retrieval)
-        steps = [_step(updated, {}, 0, test, test_cameras, true, scale)]
+        with console.status("localizing the test queries", shown=bool(test_cameras)):
+            steps = [_step(updated, {}, 0, test, test_cameras, true, scale)]
         failed: dict[str, str] = {}
         order = list(cameras)
-        for start in console.track(range(0, len(order), batch), "update", "batch"):
+        for start in console.track(range(0, len(order), batch), "registering", "batches"):
             names = order[start : start + batch]
             readable = []
             for name in names:
@@ -165,10 +171,13 @@ def update(
             results = updated.take_in(readable)
             failed |= {name: str(r.reason) for name, r in results.items() if r.pose is None}
             steps.append(_step(updated, results, start + len(names), test, test_cameras, true, scale))
-        about: dict[str, Any] = {"settings": settings, "config_hash": expected, "descriptor": spec.name}
+        about: dict[str, Any] = {"settings": settings, "inputs": inputs, "config_hash": expected}
+        about["descriptor"] = spec.name
         about |= {"registered": [photo.name for photo in updated.added], "failed": failed, "steps": steps}
-        _write(out, reconstruction, known, new, updated, spec, about)
+        with console.status("writing the map"):
+            _write(out, reconstruction, known, new, updated, spec, about)
     _print(steps, failed, scale)
+    console.result(out, model=out / MODEL, features=out / FEATURES, report=out / REPORT)
     return out
 
 

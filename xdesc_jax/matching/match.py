@@ -107,7 +107,7 @@ def match(
     listed = [] if pairs in (EXHAUSTIVE, RETRIEVAL) else [Path(pairs)]
     _check_out(out, [*map(Path, (*features, *other)), *listed])
     into_database = _into_database(out, features, other)
-    model = pretrained.resolve(model) if model is not None else None
+    named, model = model, pretrained.resolve(model) if model is not None else None
     translator = Translator.load(model) if model is not None else None
     if pairs == RETRIEVAL:
         pairs = str(_retrieved(features, other, out, model, top, descriptor, overwrite))
@@ -115,13 +115,15 @@ def match(
         FeatureSet(features, descriptor, strict=not other) as first,
         FeatureSet(other or features, descriptor, strict=not other) as second,
     ):
+        files = {"features": first.paths, "other": second.paths if other else []}
         ratios = strictest(first.ratios, second.ratios)
         router = Router(mode, translator, target=target, order=order or None, ratio=ratio, ratios=ratios)
         plan = make_plan(pairs, first, second, router, bool(other))
+        with console.status("reading the inputs"):
+            hashes = {name: [content_hash(path) for path in paths] for name, paths in files.items()}
         config = {
             "stage": "match",
-            "features": [content_hash(path) for path in first.paths],
-            "other": [content_hash(path) for path in second.paths] if other else [],
+            **hashes,
             "pairs": config_hash(sorted(plan.pairs)),
             "mode": mode,
             "model": content_hash(model) if model is not None else None,
@@ -133,10 +135,18 @@ def match(
         expected = config_hash(config)
         found = _found_hash(out) if out.exists() else None
         if already_done(out, found, expected, overwrite, beside=[summary]):
-            console.out.print(f"{out} is up to date", markup=False)
+            console.up_to_date(out)
             return out
-        shown = {"files": [*first.paths, *(second.paths if other else [])], "model path": model, "backend": backend}
-        console.settings(f"xdesc match -> {out}", {**config, **shown, **plan.counts})
+        given: dict[str, Any] = {
+            **files,
+            "model": named,
+            "pairs": pairs,
+            "mode": mode,
+            "target": target,
+            "order": order,
+        }
+        given |= {"ratio": ratio, "top": top, "descriptor": descriptor, "backend": backend}
+        console.settings(f"xdesc match -> {out}", {**given, "pairs to match": len(plan.pairs)}, match)
         rows0 = Rows(first, translator)
         rows1 = Rows(second, translator) if other else rows0
         matcher: Matcher = importlib.import_module(BACKENDS[backend]).match
@@ -147,9 +157,10 @@ def match(
         figures = {**plan.counts, **_figures(plan, parts, first, second, rows0, rows1)}
         for text in rows0.findings() + (rows1.findings() if other else []):
             console.warn(text)
-        write_json(summary, {"config": config, "config_hash": expected, **figures})
+        write_json(summary, {"config": config, "config_hash": expected, "settings": given, **figures})
         parts.remove()
     _print(mode, figures)
+    console.result(out, figures=summary)
     return out
 
 
@@ -180,7 +191,7 @@ def _retrieved(
     from xdesc_jax.matching.retrieval import retrieve
 
     path = out.with_name(out.name + ".pairs.txt")
-    with dry_run.step(out):
+    with dry_run.step(out), console.inner():
         retrieve(features, path, database=other, model=model, top=top, descriptor=descriptor, overwrite=overwrite)
     return path
 
@@ -264,8 +275,8 @@ def match_pairs(plan: MatchPlan, rows0: Rows, rows1: Rows, matcher: Matcher, par
     starts = range(0, len(plan.pairs), PAIRS_A_PART)
     missing = [start for start in starts if not parts.has(start // PAIRS_A_PART)]
     left = sum(len(plan.pairs[start : start + PAIRS_A_PART]) for start in missing)
-    with console.progress_bar("pair") as bar:
-        task = bar.add_task("match", total=len(plan.pairs), completed=len(plan.pairs) - left)
+    with console.progress_bar("pairs") as bar:
+        task = bar.add_task("matching", total=len(plan.pairs), completed=len(plan.pairs) - left)
         for start in missing:
             found = []
             for (a, b), route in zip(
@@ -337,11 +348,7 @@ def _figures(
 
 
 def _print(mode: str, figures: dict[str, Any]) -> None:
-    console.table(
-        f"matches, mode {mode}",
-        ("", "value"),
-        [(k.replace("_", " "), v) for k, v in figures.items() if k != "by_descriptors"],
-    )
+    console.figures(f"matches, mode {mode}", {k: v for k, v in figures.items() if k != "by_descriptors"})
     console.table(
         "by descriptors",
         ("first, second", "pairs", "matches", "matched as", "ratio", "which is"),

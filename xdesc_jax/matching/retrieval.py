@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -216,17 +217,21 @@ def retrieve(
         raise ValueError(f"{out}: is the input itself")
     if top < 1:
         raise ValueError(f"top is {top}, expected at least 1")
-    model = pretrained.resolve(model) if model is not None else None
+    named, model = model, pretrained.resolve(model) if model is not None else None
     translator = Translator.load(model) if model is not None else None
     with (
         FeatureSet(features, descriptor, strict=not database) as queries,
         FeatureSet(database or features, descriptor, strict=not database) as known,
     ):
         space = joint_space([queries, known], translator)
+        with console.status("reading the inputs"):
+            hashes = {
+                "features": [content_hash(path) for path in features],
+                "database": [content_hash(path) for path in database],
+            }
         config = {
             "stage": "retrieve",
-            "features": [content_hash(path) for path in features],
-            "database": [content_hash(path) for path in database],
+            **hashes,
             "space": space.name,
             "descriptor": descriptor,
             "top": top,
@@ -236,18 +241,26 @@ def retrieve(
         expected = config_hash(config)
         found = read_json(summary).get("config_hash") if summary.exists() else None
         if already_done(out, found, expected, overwrite):
-            console.out.print(f"{out} is up to date", markup=False)
+            console.up_to_date(out)
             return out
-        shown = {"queries": len(queries), "database": len(known)}
-        console.settings(f"xdesc retrieve -> {out}", {"model": model, **config, **shown})
+        shown = {"queries": len(queries), "database photos": len(known)}
+        given: dict[str, Any] = {
+            "features": features,
+            "database": database,
+            "model": named,
+            "top": top,
+            "clusters": clusters,
+        }
+        given |= {"descriptor": descriptor, "seed": seed}
+        console.settings(f"xdesc retrieve -> {out}", {**given, **shown}, retrieve)
         rows = Rows(known, translator)
-        track = lambda names: console.track(names, "database", "photo")  # noqa: E731
+        track = lambda names: console.track(names, "indexing", "photos")  # noqa: E731
         index = VladIndex.build(lambda n: rows(n, space), known.names, clusters=clusters, seed=seed, track=track)
         vectors = index.vectors
         if database:
             query_rows = Rows(queries, translator)
-            named = console.track(queries.names, "queries", "photo")
-            vectors = np.stack([vlad(query_rows(n, space), index.centers) for n in named])
+            tracked = console.track(queries.names, "retrieving", "photos")
+            vectors = np.stack([vlad(query_rows(n, space), index.centers) for n in tracked])
         pairs = _pairs(queries.names, vectors, index, top, ordered=bool(database))
     with atomic(out) as temporary:
         temporary.write_text("".join(pair_line(a, b) for a, b in pairs), encoding="utf-8")
@@ -255,8 +268,9 @@ def retrieve(
     if without:
         console.warn(f"{len(without)} photos have no descriptors and retrieve nothing, first {without[:5]}")
     counts = {**shown, "pairs": len(pairs), "queries_without_descriptors": len(without)}
-    write_json(summary, {"config": config, "config_hash": expected, **counts})
-    console.table(f"retrieved in {space.name}", ("", "value"), [(k.replace("_", " "), v) for k, v in counts.items()])
+    write_json(summary, {"config": config, "config_hash": expected, "settings": given, **counts})
+    console.figures("retrieved in the joint space", counts)
+    console.result(out, figures=summary)
     return out
 
 

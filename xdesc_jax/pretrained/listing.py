@@ -28,7 +28,7 @@ def models(*, json: bool = False) -> list[dict[str, Any]]:
         file = pretrained.path(name)
         cards.append({**pretrained.card(name), "file": str(file), "bytes": file.stat().st_size})
     if json:
-        print(json_text.dumps(cards, indent=2))
+        console.out.print(json_text.dumps(cards, indent=2), markup=False)
     elif not cards:
         console.out.print("No models ship with this installation.", markup=False)
     else:
@@ -39,9 +39,8 @@ def models(*, json: bool = False) -> list[dict[str, Any]]:
 def _print(cards: list[dict[str, Any]]) -> None:
     columns = ("name", "kind", "keypoints", "MB", "native", "translated", "joint")
     console.table("Shipped models; mean AP of their first data set", columns, [_row(card) for card in cards])
-    for card in cards:
-        text = f"{card['name']}: {', '.join(card['descriptors'])}; {card['data']}, {card['date']}"
-        console.out.print(text, markup=False)
+    texts = [(card["name"], f"{', '.join(card['descriptors'])}; {card['data']}, {card['date']}") for card in cards]
+    console.figures("Descriptors, training data and date", texts)
     for card in cards:
         for data, figures in card["figures"].items():
             if figures.get("translation"):
@@ -68,4 +67,4 @@ def _print_matrix(title: str, card: Mapping[str, Any], figures: Mapping[str, Any
         found = [figures["translation"].get(f"{source}->{target}", NONE) for target in known]
         found[number - 1] = figures.get("native", {}).get(source, NONE)
         rows.append([f"{number} {source}", *found])
-    console.table(title + " (diagonal: native)", ["", *map(str, range(1, len(known) + 1))], rows)
+    console.table(title + " (diagonal: native)", ["", *map(str, range(1, len(known) + 1))], rows, matrix=True)

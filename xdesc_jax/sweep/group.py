@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from xdesc_jax import console
 from xdesc_jax.data.schema import RecordInfo
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.files.whole import config_hash
@@ -60,15 +61,17 @@ def train_group(
     specs = {name: spec for own in taken for name, spec in own.items()}
     shared = dataclasses.replace(members[0].config, descriptors=tuple(specs))
     folder = folder_of(workdir, members, until)
-    training, validation = preparation.open_splits(info.path, shared, specs)
-    statistics = preparation.statistics_of(folder, training, specs, shared)
-    rows = preparation.validation_rows(validation, shared, specs, statistics)
+    with console.status("reading the records"):
+        training, validation = preparation.open_splits(info.path, shared, specs)
+        statistics = preparation.statistics_of(folder, training, specs, shared)
+        rows = preparation.validation_rows(validation, shared, specs, statistics)
     plain, networks = (build_networks(specs, shared.model, axis) for axis in (None, devices.axis_name))
     group = (folder.name, len(members))
     runs = [MemberRun(workdir, m, info, own, statistics, group) for m, own in zip(members, taken, strict=True)]
     checkpoints = Checkpoints(folder, folder.name)
     batches = devices.batches(training)
-    state, start = _begin(checkpoints, plain, members, runs, Position(since * batches.per_epoch, since, 0))
+    with console.status("preparing the networks"):
+        state, start = _begin(checkpoints, plain, members, runs, Position(since * batches.per_epoch, since, 0))
     step = partial(
         population_step,
         step=preparation.step_of(networks, shared, specs, statistics, batches.per_epoch),

@@ -99,7 +99,7 @@ def report(workdir: Path, *, out: Path | None = None, best: int = 5) -> Path:
     console.table(f"best of {_counts(records)}", columns, rows)
     if not winners:
         console.warn("no member has a figure to rank it by")
-    console.out.print(f"wrote {out}" + (f" and {workdir / 'best'}" if files else ""), markup=False)
+    console.result(out, configurations=workdir / "best" if files else None)
     return out
 
 

@@ -63,10 +63,10 @@ def run_sweep(
         f"xdesc sweep -> {workdir}",
         {
             "configurations": f"{len(members)}, of them {len(mine)} in shard {shard}",
-            "fields": ", ".join(settings.fields) or "none",
-            "populations": ", ".join(str(len(group)) for group in plan.groups(mine, population)) or "none",
-            "halving": f"one of {settings.halving} goes on" if settings.halving else "none",
             "data": data,
+            "fields": ", ".join(settings.fields) or "none",
+            "members of each population": [len(group) for group in plan.groups(mine, population)],
+            "halving": f"one of {settings.halving} goes on" if settings.halving else None,
             "devices": str(devices),
         },
     )
@@ -97,7 +97,8 @@ def _train(
             # Who has ended, in another division into shards or populations, is not trained again.
             due = [member for member in group if member.name not in ended]
             if not all(_has_come_to(run_of(workdir, member), until) for member in due):
-                console.out.print(f"population {number} of {len(groups)}: {len(due)} members to epoch {until}")
+                told = console.counted(len(due), "member")
+                console.info(f"population {number} of {len(groups)}: {told} to epoch {until}")
                 train_group(due, since, until, info, workdir, devices)
             for member in due:
                 status = "diverged" if divergence(run_of(workdir, member)) else "finished"
@@ -110,7 +111,7 @@ def _train(
                 if member not in kept and member.name not in ended:
                     append_result(lines, record(workdir, member, "stopped"))
                     ended.add(member.name)
-            console.out.print(f"after epoch {rung}: {len(kept)} of {len(members)} go on")
+            console.info(f"after epoch {rung}: {len(kept)} of {len(members)} go on")
             members = kept
         since = rung
 
@@ -169,4 +170,4 @@ def _summary(workdir: Path, fields: Sequence[str]) -> None:
             for entry in ranked[:SHOWN]
         ],
     )
-    console.out.print(f"report: xdesc sweep report {workdir}; a model file: xdesc export {workdir}/members/NAME OUT")
+    console.result(workdir, next=f"xdesc sweep report {workdir}", export=f"xdesc export {workdir}/members/NAME OUT")

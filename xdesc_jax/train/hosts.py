@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import os
 import sys
 import traceback
@@ -113,7 +114,9 @@ def joined(
         yield
         return
     print(f"{who()}: {len(jax.local_devices())} x {jax.local_devices()[0].device_kind}", file=sys.stderr, flush=True)
-    console.out.quiet = not is_lead()
+    if not is_lead():  # one tells for all
+        console.out.quiet = True
+        console.log.setLevel(logging.WARNING)
     global _watch
     _watch = Watch(timeout)
     try:

@@ -6,6 +6,7 @@ lines and validation figures written on the way.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import time
@@ -16,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from xdesc_jax.console import out, progress_bar
+from xdesc_jax import console
 from xdesc_jax.data.prefetch import device_prefetch
 from xdesc_jax.train import hosts
 from xdesc_jax.train.checkpoint import METRIC, Checkpoints, Position, check_finite
@@ -132,7 +133,7 @@ def fit(
     together = devices.steps_per_dispatch
     one, many = devices.steps(step)
     state = devices.replicate(state)
-    with Logs(run, done) as log, progress_bar("rows", hosts.is_lead()) as bar, Stop() as stop:
+    with Logs(run, done) as log, console.progress_bar("rows", hosts.is_lead()) as bar, Stop() as stop:
         task = bar.add_task("training", total=total * config.batch_size, completed=done * config.batch_size)
         window = Window()
         pending: deque[tuple[Position, int, dict[str, Any]]] = deque()
@@ -162,9 +163,10 @@ def fit(
 
         def preempted() -> Preempted:
             checkpoints.verify()
-            out.print(f"SIGTERM: saved at step {done} of {total}; started again, the run goes on from there")
+            console.info(f"SIGTERM: saved at step {done:,} of {total:,}; started again, the run goes on from there")
             return Preempted(done)
 
+        compiled: set[int] = set()
         stopping = False
         for epoch in range(start.epoch, config.epochs):
             first = start.batch if epoch == start.epoch else 0
@@ -173,7 +175,8 @@ def fit(
             feed = device_prefetch(grouped(batches.epoch(epoch, first), sizes), batches.place)
             number = first
             for size, batch in zip(sizes, feed, strict=True):
-                state, metrics = (one if size == 1 else many)(state, batch, key, hyper)
+                with _first(size, compiled):
+                    state, metrics = (one if size == 1 else many)(state, batch, key, hyper)
                 pending.append((Position(done, epoch, number), size, metrics))
                 done, number = done + size, number + size
                 settle(IN_FLIGHT)
@@ -193,15 +196,27 @@ def fit(
             write_window()
             if members is None:
                 check_finite(state, Position(done, epoch, batches.per_epoch - 1))
-            figures = validate(state)
+            with console.status(f"validating epoch {epoch + 1}", hosts.is_lead()):
+                figures = validate(state)
             log.write(done, {"epoch": epoch + 1, "validation": figures})
             if hosts.is_lead():
                 append_validation(run, {"step": done, "epoch": epoch + 1, **figures})
             checkpoints.save(state, Position(done, epoch + 1, 0), {METRIC: figures[METRIC]})
             window.clear()
             if hosts.is_lead():
-                bar.console.print(f"epoch {epoch + 1}: mean rank-1 {figures[METRIC]:.3f}")
+                console.info(f"epoch {epoch + 1}: mean rank-1 {figures[METRIC]:.3f}")
             if stopping and (epoch + 1 < config.epochs or members is not None):  # others may be to train behind these
                 raise preempted()
     checkpoints.verify()
     return state
+
+
+@contextlib.contextmanager
+def _first(size: int, compiled: set[int]) -> Iterator[None]:
+    """Says that the first call of a step of this size compiles it."""
+    if size in compiled:
+        yield
+        return
+    with console.status("compiling the training step", hosts.is_lead()):
+        yield
+    compiled.add(size)

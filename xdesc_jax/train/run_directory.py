@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-
 from xdesc_jax import console
 from xdesc_jax.config import differences
 from xdesc_jax.files import dry_run
@@ -137,5 +136,6 @@ def resumed(checkpoints: Checkpoints, like: TrainState) -> tuple[TrainState, Pos
     found = checkpoints.restore(like)
     if found is not None:
         checkpoints.set_aside_after(found[1].step)
-        console.out.print(f"going on from step {found[1].step} (epoch {found[1].epoch}, batch {found[1].batch})")
+        at = found[1]
+        console.info(f"going on from step {at.step:,} (epoch {at.epoch}, batch {at.batch:,})")
     return found

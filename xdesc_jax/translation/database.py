@@ -157,10 +157,10 @@ def translate_images(
     with DatabaseWriter(reader, out, resume=attributes["config_hash"]) as writer:
         done = {name for name in plan.images if writer.held(name) == plan.target.name}
         if writer.resumed:
-            console.out.print(f"going on: {len(done)} of {len(plan.images)} images are translated", markup=False)
+            console.info(f"going on: {len(done):,} of {len(plan.images):,} images are translated")
         ratios = ratio_keys.parse(reader.attributes.get(RATIOS), reader.path) if plan.kept else {}
         last = time.monotonic()
-        for name, spec in console.track(list(plan.images.items()), "translate", "image"):
+        for name, spec in console.track(list(plan.images.items()), "translating", "images"):
             if spec.name not in streams:
                 streams[spec.name] = translator.stream(spec.name, plan.target.name, packed=spec.binary, storage=True)
             stream, where = streams[spec.name], f"{reader.path}: {name!r}"

@@ -73,7 +73,7 @@ def translate(
     """
     features, out = Path(features), Path(out)
     kind = _check_paths(features, out)
-    model = pretrained.resolve(model)
+    named, model = model, pretrained.resolve(model)
     translator = Translator.load(model)
     with contextlib.ExitStack() as stack:
         if kind == DATABASE:
@@ -83,9 +83,11 @@ def translate(
         else:
             name = _source(features, descriptor, translator)
             packed = translator.spec(name).binary if kind == ".h5" else packed
+        with console.status(f"reading {features}"):
+            features_hash = database_hash(features) if kind == DATABASE else content_hash(features)
         config = {
             "stage": "translate",
-            "features": database_hash(features) if kind == DATABASE else content_hash(features),
+            "features": features_hash,
             "model": content_hash(model),
             "source": name,
             "target": translator.spec(target).name,
@@ -93,10 +95,11 @@ def translate(
         }
         expected, summary = config_hash(config), out.with_name(out.name + ".json")
         if already_done(out, _found_hash(out, kind, summary), expected, overwrite, beside=[summary]):
-            console.out.print(f"{out} is up to date", markup=False)
+            console.up_to_date(out)
             return out
-        settings = {"features": features, "model": model, **config, "hash": expected}
-        console.settings(f"xdesc translate -> {out}", settings)
+        inputs = {"features": features, "model": named}
+        told = {**inputs, "source": name, "target": target, "packed": packed or None}
+        console.settings(f"xdesc translate -> {out}", told)
         start = time.perf_counter()
         attributes = {"config_hash": expected, "model": model.name}
         warnings: list[str] = []
@@ -110,7 +113,8 @@ def translate(
                 counts = _translate_store(features, out, stream, attributes, translator.bundle.ratios, summary)
             else:
                 counts = _translate_array(features, out, stream, summary)
-    _summarise(summary, streams, counts, warnings, config, time.perf_counter() - start)
+    _summarise(summary, streams, counts, warnings, {**config, "inputs": inputs}, time.perf_counter() - start)
+    console.result(out, figures=summary)
     return out
 
 
@@ -184,7 +188,7 @@ def _translate_store(
         kept = {k: v for k, v in store.attributes.items() if k not in OWN_ATTRIBUTES}
         kept |= origin(store, stream.target, ratios)
         with StoreWriter(out, stream.target, kept | attributes) as writer:
-            for name in console.track(store.names, "translate", "photo"):
+            for name in console.track(store.names, "translating", "photos"):
                 photo = store.read(name)
                 rows = np.where(photo.valid[:, None], photo.descriptors, 0)
                 translated = stream(rows, where=f"{features}: {name!r}")
@@ -206,9 +210,12 @@ def _translate_array(features: Path, out: Path, stream: Stream, summary: Path) -
     with atomic(out) as temporary:
         shape = (len(x), spec.stored_width)
         y = np.lib.format.open_memmap(temporary, mode="w+", dtype=spec.stored_dtype, shape=shape)
-        for start in console.track(range(0, max(len(y), 1), ROWS), "translate", f"x {ROWS} rows"):
-            stop = start + ROWS
-            stream(x[start:stop], out=y[start:stop], where=str(features), first_row=start)
+        with console.progress_bar("rows") as bar:
+            task = bar.add_task("translating", total=len(y))
+            for start in range(0, max(len(y), 1), ROWS):
+                stop = start + ROWS
+                stream(x[start:stop], out=y[start:stop], where=str(features), first_row=start)
+                bar.advance(task, len(y[start:stop]))
         y.flush()
         del y
         summary.unlink(missing_ok=True)
@@ -229,17 +236,11 @@ def _summarise(
     warnings = notes + [text for category, text in found if category is not ZeroRowsWarning]
     if zero:
         marked = " though valid" if "invalid_rows" in counts else ""  # databases mark no row as not valid
-        warnings.insert(0, f"{zero} of {rows} rows are zero{marked}; they stay zero")
+        warnings.insert(0, f"{zero:,} of {rows:,} rows are zero{marked}; they stay zero")
     for text in warnings:
         console.warn(text)
-    summary = {"config": config, "config_hash": config_hash(config), **figures, "warnings": warnings}
+    inputs = config.pop("inputs")
+    summary = {"config": config, "config_hash": config_hash(config), "inputs": inputs, **figures, "warnings": warnings}
     write_json(path, summary)
     rate = rows / seconds if seconds > 0 else 0.0
-    console.table(
-        f"{config['source']} -> {config['target']}",
-        ("", "value"),
-        [
-            *((key.replace("_", " "), value) for key, value in figures.items()),
-            ("rows per second", round(rate)),
-        ],
-    )
+    console.figures(f"{config['source']} -> {config['target']}", {**figures, "rows per second": round(rate)})

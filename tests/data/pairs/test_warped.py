@@ -118,7 +118,7 @@ def test_two_processes_make_the_same_records_as_one(folder, tmp_path):
 def test_finished_pairs_are_found_and_others_refused(folder, tmp_path, capsys):
     pairs(tmp_path / "p", photos=folder, warped=SETTINGS, format="npy")
     pairs(tmp_path / "p", photos=folder, warped=SETTINGS, format="npy")
-    assert "is finished" in capsys.readouterr().out
+    assert "up to date" in capsys.readouterr().out
     with pytest.raises(FileExistsError, match="another configuration"):
         pairs(tmp_path / "p", photos=folder, warped=SETTINGS, format="npy", seed=1)
 

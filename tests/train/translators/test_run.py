@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.support.killed import kill_within
-from xdesc_jax import cli, console
+from xdesc_jax import cli
 from xdesc_jax.config import LossConfig, ModelConfig, OptimizerConfig
 from xdesc_jax.descriptors import DescriptorSpec, from_stored
 from xdesc_jax.export.export import export, to_bundle
@@ -235,11 +235,6 @@ def test_overwrite_spares_a_folder_that_is_no_run(toy_records, toy_config, tmp_p
     with pytest.raises(FileExistsError, match="holds no run"):
         train(toy_config, toy_records, tmp_path, overwrite=True)
     assert (tmp_path / "notes.txt").read_text() == "mine"
-
-
-def test_warnings_reach_the_console(capsys):
-    console.warn("odd")
-    assert "warning: odd" in capsys.readouterr().err
 
 
 def test_dispatches_stop_where_checkpoints_log_lines_and_epochs_do():

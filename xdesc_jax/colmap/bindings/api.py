@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from xdesc_jax import console
 from xdesc_jax.colmap.model import Camera, Model
 from xdesc_jax.colmap.model_files import check_model_files
 
@@ -40,7 +41,9 @@ def _pycolmap() -> Any:
 
     import pycolmap
 
-    pycolmap.logging.minloglevel = pycolmap.logging.WARNING.value
+    # COLMAP warns of much that a caller checks and tells by itself, and of nothing that only it would know.
+    level = pycolmap.logging.INFO if console.is_verbose() else pycolmap.logging.ERROR
+    pycolmap.logging.minloglevel = level.value
     return pycolmap
 
 

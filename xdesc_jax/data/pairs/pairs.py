@@ -67,8 +67,10 @@ def pairs(
     else:
         assert multiview is not None
         source = MultiviewPairs(multiview, work / "places", places, strict=strict)
-    shown = {"out": out, "found": f"{len(source.names)} photos or places"}
-    info = make("pairs", shown, out, source, work, settings, overwrite, build)
+    found = console.counted(len(source.names), "photo" if photos is not None else "place")
+    chosen = {"warped": warped} if photos is not None else {"places": places}
+    shown = {"photos": photos, "multiview": multiview, "found": found, **chosen, "processes": processes}
+    info = make("pairs", shown, out, source, work, settings, overwrite, build, pairs)
     if isinstance(source, WarpedPairs) and len(source.residuals):
         _summarize_residuals(source.residuals)
     return info
@@ -81,5 +83,5 @@ def _summarize_residuals(residuals: np.ndarray) -> None:
     figures = np.percentile(size, [50, 90, 99], axis=0).T
     rows = [(name, *map(float, values)) for name, values in zip(names, figures, strict=True)]
     console.table(
-        f"{len(residuals)} keypoints found again, against their true place", ("", "50 %", "90 %", "99 %"), rows
+        f"{len(residuals):,} keypoints found again, against their true place", ("", "50 %", "90 %", "99 %"), rows
     )

@@ -66,7 +66,7 @@ def homography(
         FileExistsError: `out` holds the result of another configuration.
     """
     found = find_scenes(scenes)
-    model = pretrained.resolve(model) if model else None
+    named, model = model, pretrained.resolve(model) if model else None
     translator = Translator.load(model) if model else None
     if features:
         stores = given_stores(features, descriptors)
@@ -81,15 +81,18 @@ def homography(
             )  # fmt: skip
     if translator and (lacking := [name for name in stores if name not in translator.names]):
         console.warn(f"{model}: nothing of {', '.join(lacking)} is translated, it has {translator.describe()}")
-    hashes = {name: content_hash(path) for name, path in stores.items()}
-    model_hash = content_hash(model) if model else None
+    with console.status("reading the inputs"):
+        hashes = {name: content_hash(path) for name, path in stores.items()}
+        model_hash = content_hash(model) if model else None
     settings = {
         "scenes": f"{scenes} ({', '.join(scene.name for scene in found)})",
         "pairs": sum(len(scene.pairs) for scene in found),
         "features": {name: f"{path} (sha256 {hashes[name]})" for name, path in stores.items()},
         "model": f"{model} (sha256 {model_hash})" if model else None,
     }
-    console.settings(f"xdesc evaluate homography -> {out}", settings)
+    told = {"scenes": scenes, "scenes found": len(found), "pairs": settings["pairs"], "model": named}
+    told |= {"features": features, "descriptors": list(stores), "keypoints": keypoints, "max_keypoints": max_keypoints}
+    console.settings(f"xdesc evaluate homography -> {out}", told, homography)
     expected = config_hash([_scene_config(found), hashes, model_hash])
     path = out / RESULTS
     found_hash = None if overwrite or not path.exists() else _found_hash(path)
@@ -97,11 +100,12 @@ def homography(
         results = [Result.from_dict(value) for value in read_json(path)["results"]]
     else:
         results = evaluate(found, stores, translator)
-        _write_report(out / REPORT, scenes, found, stores, translator, results, settings)
+        with console.status("drawing the report"):
+            _write_report(out / REPORT, scenes, found, stores, translator, results, settings)
         as_json = [result.to_dict() for result in results]
         write_json(path, {"hash": expected, "settings": settings, "results": as_json})
     print_table(results)
-    console.out.print(f"figures: {path}\nreport: {out / REPORT}", markup=False)
+    console.result(out, figures=path, report=out / REPORT)
     return results
 
 
@@ -142,7 +146,7 @@ def print_table(results: Sequence[Result]) -> None:
 
     names, rows = matrix(results, "translated")
     cells = [[name, *("" if v is None else v for v in row)] for name, row in zip(names, rows, strict=True)]
-    console.table("AP, query translated from row to column (diagonal: native)", ["", *names], cells)
+    console.table("AP, query translated from row to column (diagonal: native)", ["", *names], cells, matrix=True)
     console.table(
         "All comparisons (->: translated, |: joint space)", ["query, database", *columns(results)], table_rows(results)
     )
@@ -163,10 +167,11 @@ def extracted_stores(
     from xdesc_jax.features.extract import extract
 
     limit = max_keypoints if keypoints in ("opencv", "colmap") else None  # a file's are all kept
-    extract(
-        scenes, out, descriptors=tuple(descriptors), keypoints=keypoints, max_keypoints=limit,
-        weights=weights, processes=processes, overwrite=overwrite, strict=True,
-    )  # fmt: skip
+    with console.inner():
+        extract(
+            scenes, out, descriptors=tuple(descriptors), keypoints=keypoints, max_keypoints=limit,
+            weights=weights, processes=processes, overwrite=overwrite, strict=True,
+        )  # fmt: skip
     return given_stores([out], descriptors)
 
 

@@ -60,8 +60,9 @@ def localization(
         "reference": str(reference),
         "scale": scale,
         "queries": queries and str(queries),
+        "map": map and str(map),
     }
-    console.settings(f"xdesc evaluate localization -> {out}", settings)
+    console.settings(f"xdesc evaluate localization -> {out}", settings | {"seed": seed}, localization)
     found = read_localized(results)
     asked = list(dict.fromkeys([*(read_queries(queries) if queries is not None else ()), *found.asked]))
     if not asked:
@@ -79,8 +80,9 @@ def localization(
             raise ValueError(f"{map}: cannot be aligned to {reference}: {error}") from error
         poses = {name: moved.pose(pose) for name, pose in poses.items()}
     errors = pose_errors(poses, true, asked, scale)
-    write_localization_report(out / REPORT, errors, found, settings)
+    with console.status("drawing the report"):
+        write_localization_report(out / REPORT, errors, found, settings)
     write_json(out / RESULTS, {"settings": settings, **to_dict(errors, found)})
-    console.table("Localisation", ("", "value"), table_rows(errors))
-    console.out.print(f"figures: {out / RESULTS}\nreport: {out / REPORT}", markup=False)
+    console.figures("Localisation", table_rows(errors))
+    console.result(out, figures=out / RESULTS, report=out / REPORT)
     return errors

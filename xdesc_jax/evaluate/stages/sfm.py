@@ -56,8 +56,9 @@ def sfm(
         "model": str(model), "reference": str(reference), "scale": scale, "features": [str(f) for f in features],
         "seed": seed,
     }  # fmt: skip
-    console.settings(f"xdesc evaluate sfm -> {out}", settings)
-    found, truth = read_model(model), read_model(reference)
+    console.settings(f"xdesc evaluate sfm -> {out}", settings | {"seed": seed}, sfm)
+    with console.status("reading the models"):
+        found, truth = read_model(model), read_model(reference)
     shared: Covisibility | None = None
     if features:
         with FeatureSet(features) as known:
@@ -67,14 +68,16 @@ def sfm(
     with dry_run.several():
         making(out / RESULTS)
         making(out / REPORT)
-    result = measure(model, found, truth.poses, truth.names, scale, seed)
+    with console.status("aligning the model to the reference"):
+        result = measure(model, found, truth.poses, truth.names, scale, seed)
     value: dict[str, Any] = {"settings": settings, **result.to_dict()}
     if shared is not None:
         value["covisibility"] = {
             "kinds": shared.kinds, "by_count": shared.by_count, "together": shared.together,
         }  # fmt: skip
-    write_sfm_report(out / REPORT, result, found, truth.poses, shared, settings)
+    with console.status("drawing the report"):
+        write_sfm_report(out / REPORT, result, found, truth.poses, shared, settings)
     write_json(out / RESULTS, value)
-    console.table("Reconstruction", ("", "value"), table_rows(result))
-    console.out.print(f"figures: {out / RESULTS}\nreport: {out / REPORT}", markup=False)
+    console.figures("Reconstruction", table_rows(result))
+    console.result(out, figures=out / RESULTS, report=out / REPORT)
     return result

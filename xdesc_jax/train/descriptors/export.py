@@ -60,13 +60,15 @@ def export_descriptor(
     run, out = Path(run), Path(out)
     if out.suffix != ".safetensors":
         raise ValueError(f"{out}: weight files end in .safetensors")
-    trained = load_descriptor(run, which)
+    with console.status(f"reading the {which} checkpoint"):
+        trained = load_descriptor(run, which)
     card_path, expected = out.with_suffix(".json"), config_hash([trained.settings["hash"], trained.position.step])
     found = read_json(card_path).get("export_hash") if card_path.exists() else None
     if already_done(out, found, expected, overwrite):
-        console.out.print(f"{out} is up to date", markup=False)
+        console.up_to_date(out)
         return out
-    arrays, deviation = float16_weights(trained.net, trained.config.network, out)
+    with console.status("checking the weights in float16"):
+        arrays, deviation = float16_weights(trained.net, trained.config.network, out)
     name = trained.config.network + SUFFIX
     metadata = {"name": name, "network": trained.config.network, "run_hash": trained.settings["hash"]}
     write_arrays(out, arrays, metadata)
@@ -76,15 +78,14 @@ def export_descriptor(
         "file": {"bytes": out.stat().st_size, "hash": content_hash(out), "float16_deviation": round(deviation, 6)},
     }
     write_json(card_path, figures | card(run, trained, which))
-    console.settings(
-        f"xdesc export-descriptor -> {out}",
+    console.figures(
+        f"{run} -> {out}",
         {
-            "run": run,
             "checkpoint": f"{which}, step {trained.position.step}",
             "float16": f"descriptors off by {deviation:.2g} (at most {FLOAT16_DEVIATION:g})",
-            "card": card_path,
         },
     )
+    console.result(out, card=card_path)
     return out
 
 
@@ -100,6 +101,7 @@ def load_descriptor(run: Path | str, which: str = "best") -> TrainedDescriptor:
     from xdesc_jax.features import l2net
     from xdesc_jax.train.checkpoint import load_state
     from xdesc_jax.train.descriptors.step import create_state, network_of
+    from xdesc_jax.train.run_directory import read_settings
 
     run = Path(run)
     settings, config = read_settings(
@@ -163,6 +165,8 @@ def sample_patches(count: int = 256) -> np.ndarray:
 
 def card(run: Path, trained: TrainedDescriptor, which: str) -> dict[str, Any]:
     """What there is to say about weights: data, training, figures, and the command that makes them."""
+    from xdesc_jax.train.run_directory import figures_at
+
     config, settings, step = trained.config, trained.settings, trained.position.step
     before = settings.get("started_from")
     pairs = step * config.batch_size

@@ -64,19 +64,21 @@ def train_descriptor(
     # What cannot be carried out must fail here, before anything is written.
     init = pretrained.resolve(init, "weights") if init else None
     given = l2net.load_either(init) if init else None
-    training = Mixture(parts, config.batch_size, config.seed, config.resident, config.rows_per_epoch)
-    held_out = {name: validation_rows(p, config.validation_rows) for name, p in _names(parts).items()}
+    with console.status("opening the records"):
+        training = Mixture(parts, config.batch_size, config.seed, config.resident, config.rows_per_epoch)
+        held_out = {name: validation_rows(p, config.validation_rows) for name, p in _names(parts).items()}
     clear(run, overwrite)
     run_hash = _prepare(run, config, parts, training, init, device)
     console.settings(
         f"xdesc train-descriptor -> {run}",
         {
-            "configuration": f"{config.hash} {dataclasses.asdict(config)}",
+            "": config,
             "data": "; ".join(
-                f"{info.path}: {share} of {config.batch_size} rows a batch, {info.counts} in all"
+                f"{info.path}: {share} of {config.batch_size} pairs a batch, {console.shown(info.counts)}"
                 for info, share in zip(training.infos, training.shares, strict=True)
             ),
-            "epoch": f"{training.batches_per_epoch} steps, {training.rows} pairs",
+            "init": init,
+            "epoch": f"{training.batches_per_epoch:,} steps, {training.rows:,} pairs",
             "devices": device,
         },
     )
@@ -87,9 +89,11 @@ def train_descriptor(
         return measure(network_of(params, stats), held_out)
 
     with closing(Checkpoints(run, run_hash)) as checkpoints:
-        state, start = _begin(checkpoints, config, given)
+        with console.status("preparing the network"):
+            state, start = _begin(checkpoints, config, given)
         if not (run / "start.json").exists():
-            write_json(run / "start.json", validate(state))  # untrained, or of the weights given
+            with console.status("validating what training starts from"):
+                write_json(run / "start.json", validate(state))  # untrained, or of the weights given
         fit(
             state, start, _step(config, training, devices.platform), devices, devices.batches(training), validate,
             checkpoints, run, config, jax.random.fold_in(jax.random.key(config.seed), 1),
@@ -175,4 +179,5 @@ def _summary(run: Path) -> None:
             for name in figures["rank1"]
         ],
     )
-    console.out.print(f"run directory: {run}; export it with: xdesc export-descriptor {run} OUT.safetensors")
+    following = f"xdesc export-descriptor {run} weights.safetensors"
+    console.result(run, figures=run / "validation.json", next=following)

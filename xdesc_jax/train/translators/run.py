@@ -76,7 +76,8 @@ def train(
     specs = inputs.choose_specs(info, config)
     devices = Devices.choose([config.batch_size], require_accelerator, steps_per_dispatch, backend)
     # What cannot be carried out must fail here, before anything is written.
-    training, validation = preparation.open_splits(data, config, specs)
+    with console.status("opening the records"):
+        training, validation = preparation.open_splits(data, config, specs)
     inputs.inputs_function(config, specs, dict.fromkeys(specs, 1.0), augment=True)
     plain = build_networks(specs, config.model)
     if bundle is not None:
@@ -90,15 +91,21 @@ def train(
         if frozen is not None:
             assert init is not None
             keep_frozen(run, init)
-        statistics = preparation.statistics_of(run, training, specs, config)
-    rows = preparation.validation_rows(validation, config, specs, statistics)
+        with console.status("measuring the training rows"):
+            statistics = preparation.statistics_of(run, training, specs, config)
+    with console.status("reading the validation rows"):
+        rows = preparation.validation_rows(validation, config, specs, statistics)
     console.settings(
         f"xdesc train -> {run}",
         {
-            "configuration": f"{config.hash} {dataclasses.asdict(config)}",
-            "data": f"{data} ({training.rows} rows to train on, {len(next(iter(rows.values())))} to validate)",
+            "": dataclasses.replace(config, descriptors=()),  # those below
+            "data": f"{data} ({training.rows:,} rows to train on, {len(next(iter(rows.values()))):,} to validate)",
             "descriptors": ", ".join(specs),
-            "devices": f"{devices}, {jax.process_count()} host(s), {backend}",
+            "init": init,
+            "freeze": freeze if freeze != "none" else None,
+            "add": add,
+            "devices": f"{devices}, {console.counted(jax.process_count(), 'host')}",
+            "backend": backend if backend != "pmap" else None,
         },
     )
     networks = build_networks(specs, config.model, devices.axis_name)
@@ -113,7 +120,8 @@ def train(
         return measure({"params": held.params, "batch_stats": held.batch_stats}, rows)
 
     with closing(Checkpoints(run, run_hash)) as checkpoints:
-        state, start = _begin(checkpoints, plain, config, None if frozen else bundle, rows, statistics)
+        with console.status("preparing the networks"):
+            state, start = _begin(checkpoints, plain, config, None if frozen else bundle, rows, statistics)
         fit(
             state, start, step, devices, devices.batches(training), validate, checkpoints, run, config,
             keys_of(config), hyper_of(config),
@@ -150,4 +158,4 @@ def _summary(run: Path) -> None:
         [(p, figures["translation_error"][p], figures["bit_accuracy"].get(p, "-"), figures["rank1"][p]) for p in pairs]
         + [(f"joint {p}", "-", "-", v) for p, v in figures["joint_rank1"].items()],
     )
-    console.out.print(f"run directory: {run}; export it with: xdesc export {run} model.safetensors")
+    console.result(run, figures=run / "validation.json", next=f"xdesc export {run} model.safetensors")
