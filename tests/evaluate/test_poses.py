@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from xdesc_jax.colmap.model import Pose
-from xdesc_jax.evaluate.poses import pose_errors, rotation_error_deg, spacing
+from xdesc_jax.evaluate.poses import LOCALIZATION, MAPPING, PoseErrors, label, pose_errors, rotation_error_deg, spacing
 
 
 def turned(axis, degrees):
@@ -38,6 +38,10 @@ def test_a_camera_far_from_all_others_does_not_widen_the_spacing():
     assert spacing(line) == pytest.approx(2)
 
 
+def test_two_cameras_half_a_unit_apart_have_a_spacing():
+    assert spacing([at([0, 0, 0]), at([0, 0.3, -0.4])]) == pytest.approx(0.5)
+
+
 def test_spacing_of_one_camera_or_one_place_is_refused():
     with pytest.raises(ValueError, match="1 cameras"):
         spacing([at([0, 0, 0])])
@@ -69,6 +73,29 @@ def test_relative_errors_are_in_units_of_the_spacing():
 def test_asking_for_what_the_reference_lacks_is_refused():
     with pytest.raises(ValueError, match=r"lacks 1 of 2 photos, first \['x'\]"):
         pose_errors(FOUND, REFERENCE, ["a", "x"], "metric")
+
+
+def test_an_error_of_just_the_threshold_is_within_it():
+    errors = PoseErrors(("a", "b"), np.array([0.25, 0.125]), np.array([2.0, 4.0]), "metric", 1.0)
+    assert errors.within(0.25, 2) == 0.5 and errors.within(0.125, 4) == 0.5 and errors.within(0.25, 4) == 1
+
+
+def test_no_share_of_nothing_is_within():
+    assert pose_errors(FOUND, REFERENCE, [], "metric").within(5, 10) == 0
+
+
+def test_medians_are_of_the_photos_found_and_not_moved_by_one_far_off():
+    position, rotation = np.array([0.1, np.inf, 0.2, 90.0]), np.array([3.0, np.inf, 120.0, 1.0])
+    assert PoseErrors(tuple("abcd"), position, rotation, "metric", 1.0).medians() == (0.2, 3)
+
+
+def test_thresholds_are_those_of_the_benchmark_and_of_the_papers_second_table():
+    """visuallocalization.net: (0.25 m, 2 deg), (0.5 m, 5 deg), (5 m, 10 deg)."""
+    assert LOCALIZATION["metric"] == ((0.25, 2), (0.5, 5), (5, 10))
+    assert MAPPING["metric"] == LOCALIZATION["metric"][:2]
+    assert LOCALIZATION["relative"] == ((0.02, 0.5), (0.1, 2), (0.5, 5))
+    assert MAPPING["relative"] == LOCALIZATION["relative"][1:]
+    assert [label(0.25, 2, scale) for scale in ("metric", "relative")] == ["0.25 m, 2 deg", "0.25 u, 2 deg"]
 
 
 def test_medians_of_nothing_are_nan():

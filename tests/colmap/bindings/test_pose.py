@@ -141,3 +141,32 @@ def test_the_mask_is_found_under_the_name_of_older_versions(monkeypatch):
     found = estimate_pose(*correspondences(20), CAMERA, **SETTINGS)
     assert found.inlier.dtype == bool and found.inlier.sum() == 20
     assert found.covariance is None
+
+
+def test_three_points_are_enough():
+    found = estimate_pose(*correspondences(3), CAMERA, **SETTINGS)
+    assert found is not None and found.inlier.all()
+
+
+def test_a_result_that_is_not_finite_is_none(monkeypatch):
+    """A number of the position, then of the covariance alone."""
+    given = pycolmap.estimate_and_refine_absolute_pose
+
+    def damaged(part):
+        def estimate(*args, **kwargs):
+            found = given(*args, **kwargs)
+            rigid = found["cam_from_world"]
+            if part == "position":
+                found["cam_from_world"] = pycolmap.Rigid3d(rigid.rotation, np.array([0.3, np.nan, 6.0]))
+            else:
+                found["covariance"] = np.where(np.arange(36).reshape(6, 6) == 35, np.nan, found["covariance"])
+            return found
+
+        return estimate
+
+    monkeypatch.setattr(pycolmap, "estimate_and_refine_absolute_pose", damaged("position"))
+    assert estimate_pose(*correspondences(20), CAMERA, **SETTINGS) is None
+    monkeypatch.setattr(pycolmap, "estimate_and_refine_absolute_pose", damaged("covariance"))
+    found = estimate_pose(*correspondences(20), CAMERA, **SETTINGS)
+    assert found.covariance is None
+    np.testing.assert_allclose(found.pose.translation, TRUE.translation, atol=1e-5)
