@@ -248,7 +248,7 @@ def test_what_is_a_pipelines_is_refused_without_one(tmp_path, stores, options):
 def test_the_stages_former_name_on_the_command_line_makes_a_pipeline(tmp_path, stores, capsys):
     given = ["--paired", *map(str, stores), "--rows-per-shard", "6"]
     assert main(["records-beam", str(tmp_path / "former"), *given]) == 0
-    assert "running the pipeline on DirectRunner" in capsys.readouterr().out
+    assert "running the pipeline on DirectRunner" in capsys.readouterr().err
     assert main(["records", "--beam", str(tmp_path / "now"), *given]) == 0
     assert same_files(tmp_path / "former", tmp_path / "now")
 

@@ -112,8 +112,9 @@ def _run(pipeline: beam.Pipeline, runner: str, work: Path, photos: int) -> None:
         written = sum(1 for path in (work / "shards").glob("*tfrecord*"))
         found = f", {extracted:,} of {photos:,} photos extracted" if extracted else ""
         counted = ", all rows counted" if (work / "shards" / COUNTED).exists() else ""
-        return f"running the pipeline on {runner}{found}{counted}, {console.counted(written, 'shard')} written"
+        return f"the pipeline runs{found}{counted}, {console.counted(written, 'shard')} written"
 
+    console.info(f"running the pipeline on {runner}")
     try:
         with console.status(progress):
             state = pipeline.run().wait_until_finish()
