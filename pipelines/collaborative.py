@@ -24,8 +24,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pipelines.map_experiment import Experiment, bars, spread
-from pipelines.map_scene import DESCRIPTORS, open_scene, split, write_lines, write_pairs, write_split
 from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.bindings.api import read_model
 from xdesc_jax.colmap.bindings.settings import MappingSettings
@@ -38,6 +36,9 @@ from xdesc_jax.evaluate.sfm import measure
 from xdesc_jax.mapping.from_photos import NotReconstructed
 from xdesc_jax.mapping.reconstruct import reconstruct
 from xdesc_jax.matching.match import match
+
+from .map_experiment import Experiment, bars, spread
+from .map_scene import DESCRIPTORS, open_scene, split, write_lines, write_pairs, write_split
 
 Method = Literal["standard", "own quarter", "embed", "progressive"]
 

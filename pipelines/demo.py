@@ -19,10 +19,8 @@ from pathlib import Path
 import numpy as np
 import skimage.data
 
-from configs import tiny
-from pipelines import corner, motorcycle
-from pipelines.views import ViewSettings, random_view, write_png, write_scene
 from xdesc_jax import console
+from xdesc_jax.config import load_config
 from xdesc_jax.data.records import records
 from xdesc_jax.evaluate.drawing import matches_grid
 from xdesc_jax.evaluate.homography import Comparison, Result, evaluate, matches_of
@@ -43,6 +41,9 @@ from xdesc_jax.features.images import read_gray
 from xdesc_jax.files.whole import already_done, atomic, config_hash, read_json, write_json
 from xdesc_jax.train.translators.run import train
 from xdesc_jax.translation.translator import Translator
+
+from . import corner, motorcycle
+from .views import ViewSettings, random_view, write_png, write_scene
 
 DESCRIPTORS = ("brief", "sift", "opencv-sift")
 # All of them are in the wheel; none is fetched.
@@ -125,7 +126,7 @@ def main(out: Path = Path("demo")) -> None:
     corner.save_scene(out / "corner")
     stores = {part: features(photos / part, out / "features" / part, settings) for part in PARTS}
     info = records(out / "records", paired=tuple(stores["train"].values()))
-    run = train(tiny.get_config(), info.path, out / "run")
+    run = train(load_config("tiny"), info.path, out / "run")
     translator = Translator.load(export(run, out / "model.safetensors"))
 
     results: dict[str, list[Result]] = {}

@@ -25,8 +25,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pipelines.map_experiment import Experiment, bars, spread
-from pipelines.map_scene import DESCRIPTORS, MapScene, open_scene, split, write_lines, write_pairs, write_split
 from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.bindings.api import read_model
 from xdesc_jax.colmap.bindings.settings import MappingSettings
@@ -39,6 +37,9 @@ from xdesc_jax.matching.feature_set import FeatureSet
 from xdesc_jax.matching.match import match
 from xdesc_jax.matching.routes import Mode
 from xdesc_jax.translation.translator import Translator
+
+from .map_experiment import Experiment, bars, spread
+from .map_scene import DESCRIPTORS, MapScene, open_scene, split, write_lines, write_pairs, write_split
 
 Scenario = Literal["standard", "continuous deployment", "cross-device", "collaborative"]
 

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pipelines.map_scene import MapScene
 from xdesc_jax import console
 from xdesc_jax.evaluate import map_drawing
 from xdesc_jax.evaluate.map_report import Spread, Table, both, write_map_report
 from xdesc_jax.evaluate.page import Picture
 from xdesc_jax.files.whole import config_hash, content_hash, read_json, write_json
+
+from .map_scene import MapScene
 
 Row = TypeVar("Row")  # a dataclass of texts
 

@@ -19,10 +19,8 @@ from typing import Any
 
 import jax
 
-from configs import pretrained as base_config
-from configs import pretrained_added as added_config
 from xdesc_jax import console
-from xdesc_jax.config import OptimizerConfig, TrainConfig
+from xdesc_jax.config import OptimizerConfig, TrainConfig, load_config
 from xdesc_jax.data.describe import describe
 from xdesc_jax.data.records import records
 from xdesc_jax.evaluate.calibrate import calibrate
@@ -62,7 +60,7 @@ def pretrained(
     Returns:
         The model files.
     """
-    config = base_config.get_config()
+    config: TrainConfig = load_config("pretrained")
     data = rows(out / "records", photos, "opencv", config.descriptors, rows_per_photo, processes)
     train(config, data, out / "first")
     export(out / "first", out / "first.safetensors", which="latest")
@@ -72,7 +70,7 @@ def pretrained(
     for kind, names in ADDED.items():
         members = tuple(n for n in config.descriptors if kind == "opencv" or n != "opencv-sift")
         data = rows(out / f"records-{kind}", photos, kind, (*members, *names), added_rows_per_photo, processes)
-        train(added_config.get_config(), data, out / kind, init=out / "base.safetensors", freeze="all", add=names)
+        train(load_config("pretrained_added"), data, out / kind, init=out / "base.safetensors", freeze="all", add=names)
         raw, model = out / f"{kind}-raw.safetensors", out / f"{kind}.safetensors"
         export(out / kind, raw, which="latest", dtype="float16")
         calibrate(raw, calibration, out=model, keypoints=kind, overwrite=True)

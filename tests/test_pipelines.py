@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import safetensors
@@ -9,7 +11,7 @@ import safetensors
 cv2 = pytest.importorskip("cv2", reason="needs the features extra")
 
 from pipelines import pretrained as pipeline  # noqa: E402
-from xdesc_jax import pretrained  # noqa: E402
+from xdesc_jax import cli, pretrained  # noqa: E402
 from xdesc_jax.config import LossConfig, ModelConfig, TrainConfig  # noqa: E402
 from xdesc_jax.data.scenes import scenes  # noqa: E402
 from xdesc_jax.translation.translator import Translator  # noqa: E402
@@ -31,8 +33,7 @@ def test_a_translator_comes_out_calibrated_in_half_precision_and_with_a_card(tmp
     for i in range(4):
         cv2.imwrite(str(photos / f"{i}.png"), blobs(i))
     known = scenes(tmp_path / "scenes", photos=photos, views=1, limit=1, validation_share=None)
-    monkeypatch.setattr(pipeline.base_config, "get_config", lambda: BASE)
-    monkeypatch.setattr(pipeline.added_config, "get_config", lambda: ADDED)
+    monkeypatch.setattr(pipeline, "load_config", {"pretrained": BASE, "pretrained_added": ADDED}.__getitem__)
     monkeypatch.setattr(pipeline, "ADDED", {"opencv": ("orb",)})
     inputs = {"photos": photos, "scenes": known, "calibration": known, "out": tmp_path / "out", "processes": 1}
     (model,) = pipeline.pretrained(**inputs)
@@ -59,3 +60,28 @@ def test_the_finish_matches_in_the_targets_spaces_and_keeps_the_networks():
     config = pipeline.finish(BASE)
     assert config.loss.beta > 0 == BASE.loss.beta
     assert config.model == BASE.model and config.descriptors == BASE.descriptors
+
+
+def test_the_pipelines_are_listed_and_one_that_is_not_there_is_an_error(capsys):
+    assert cli.main(["pipeline"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert "demo" in shown and shown[shown.index("demo") + 1].startswith("    The main job from end to end")
+    assert "map_scene" not in shown  # a part of others, not to be run
+    assert cli.main(["pipeline", "nope"]) == 2
+    assert "no pipeline is called 'nope'" in capsys.readouterr().err
+
+
+def test_a_pipeline_gets_its_words_and_has_a_help_of_its_own(monkeypatch, tmp_path, capsys):
+    from pipelines import demo
+
+    asked = []
+
+    def record(*, out: Path) -> None:
+        asked.append(out)
+
+    monkeypatch.setattr(demo, "main", record)
+    assert cli.main(["pipeline", "demo", "--out", str(tmp_path / "here")]) == 0
+    assert asked == [tmp_path / "here"]
+    monkeypatch.undo()
+    assert cli.main(["pipeline", "demo", "--help"]) == 0
+    assert "Usage: xdesc pipeline demo" in capsys.readouterr().out

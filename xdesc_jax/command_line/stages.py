@@ -1,0 +1,153 @@
+"""The stages of the command line: one entry each.
+
+In: nothing. Out: what the words after `xdesc` stand for, in the order in which `xdesc --help` lists them. A stage is a
+function of paths and settings, named here and imported when it is called.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from cyclopts import Group
+
+Words = tuple[str, ...]
+_FEATURES = Group("Photos and features", sort_key=1)
+_MATCHING = Group("Translate and match", sort_key=2)
+_MAPS = Group("Maps", sort_key=3)
+_EVALUATE = Group("Evaluate", sort_key=4)
+_TRAINING = Group("Records and training", sort_key=5)
+_FILES = Group("Models and files", sort_key=6)
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """An entry of the command line.
+
+    Attributes:
+        target: 'module:function'.
+        extra: of this package, which brings what the stage needs; '' for the base install.
+        group: under which `xdesc --help` lists it.
+        help: one line.
+        needs: packages without which it cannot even begin, told before it does; others are told when they are missed.
+        aliases: older name of an option -> its parameter; not shown.
+    """
+
+    target: str
+    extra: str
+    group: Group
+    help: str
+    needs: Words = ()
+    aliases: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+STAGES: dict[Words, Stage] = {
+    ("extract",): Stage(
+        "xdesc_jax.features.extract:extract", "features,colmap", _FEATURES, "Photos -> feature files.", ("cv2", "PIL")
+    ),
+    ("inspect",): Stage(
+        "xdesc_jax.inspection.inspect:inspect", "", _FILES, "What a database, feature, match or model file holds."
+    ),
+    ("show",): Stage(
+        "xdesc_jax.inspection.show:show", "colmap,report", _MATCHING, "Your matches or localised queries -> pictures.",
+        ("matplotlib", "PIL"),
+    ),
+    ("scenes",): Stage(
+        "xdesc_jax.data.scenes:scenes", "features", _EVALUATE, "Photos -> scenes with known homographies.",
+        ("cv2", "PIL"),
+    ),
+    ("translate",): Stage(
+        "xdesc_jax.translation.translate:translate", "", _MATCHING, "Descriptors -> another type, or the joint space.",
+        aliases={"source": "descriptor"},
+    ),
+    ("match",): Stage(
+        "xdesc_jax.matching.match:match", "", _MATCHING, "Features, also of mixed descriptors -> matches."
+    ),
+    ("retrieve",): Stage(
+        "xdesc_jax.matching.retrieval:retrieve", "", _MATCHING, "Feature files -> pairs of photos of the same place."
+    ),
+    ("calibrate",): Stage(
+        "xdesc_jax.evaluate.calibrate:calibrate", "features,colmap,report", _MATCHING,
+        "Ratio thresholds for a model's rows.",
+    ),
+    ("reconstruct",): Stage(
+        "xdesc_jax.mapping.reconstruct:reconstruct", "colmap", _MAPS, "Features and matches -> models.", ("pycolmap",)
+    ),
+    ("localize",): Stage(
+        "xdesc_jax.localization.localize:localize", "colmap", _MAPS, "Query features and a map -> poses.", ("pycolmap",)
+    ),
+    ("map", "update"): Stage(
+        "xdesc_jax.mapping.update:update", "colmap,report", _MAPS, "New photos replace translated rows of a map.",
+        ("pycolmap", "matplotlib"),
+    ),
+    ("evaluate", "homography"): Stage(
+        "xdesc_jax.evaluate.stages.homography:homography", "features,colmap,report", _EVALUATE,
+        "Matching on scenes with known homographies.", ("PIL", "matplotlib"),
+    ),
+    ("evaluate", "localization"): Stage(
+        "xdesc_jax.evaluate.stages.localization:localization", "colmap,report", _EVALUATE,
+        "Localised queries against true poses.", ("pycolmap", "matplotlib"),
+    ),
+    ("evaluate", "sfm"): Stage(
+        "xdesc_jax.evaluate.stages.sfm:sfm", "colmap,report", _EVALUATE, "A reconstruction against a reference.",
+        ("pycolmap", "matplotlib"),
+    ),
+    ("records",): Stage(
+        "xdesc_jax.data.records:records", "train,features,colmap", _TRAINING, "Photos or feature files -> records.",
+        aliases={"descriptor": "descriptors"},
+    ),
+    ("describe",): Stage(
+        "xdesc_jax.data.describe:describe", "train,features", _TRAINING,
+        "Records with patches -> further descriptors.", ("jax",),
+    ),
+    ("pairs",): Stage(
+        "xdesc_jax.data.pairs.pairs:pairs", "train,features,colmap", _TRAINING,
+        "Photos -> records of corresponding patches.", ("PIL", "cv2", "scipy"),
+    ),
+    ("train",): Stage(
+        "xdesc_jax.train.translators.stage:train", "train", _TRAINING, "Records -> run directory.",
+        ("jax", "flax", "optax", "orbax"),
+    ),
+    ("train-descriptor",): Stage(
+        "xdesc_jax.train.descriptors.stage:train_descriptor", "train", _TRAINING,
+        "Records of pairs -> run directory.", ("jax", "flax", "optax", "orbax"),
+    ),
+    ("sweep",): Stage(
+        "xdesc_jax.sweep.stage:sweep", "sweep", _TRAINING,
+        "Records -> many run directories; `sweep report`: their results.", ("jax", "flax", "optax", "orbax"),
+    ),
+    ("sweep", "report"): Stage(
+        "xdesc_jax.sweep.report:report", "sweep", _TRAINING, "Results of a sweep -> page, best configurations."
+    ),
+    ("pipeline",): Stage(
+        "xdesc_jax.command_line.pipelines:pipeline", "all", _FILES, "Experiments that ship, the demo among them."
+    ),
+    ("configs",): Stage("xdesc_jax.config:configs", "", _TRAINING, "Configurations that ship, for --config."),
+    ("models",): Stage(
+        "xdesc_jax.pretrained.listing:models", "", _FILES, "What ships with the package, and how good it is."
+    ),
+    ("export",): Stage(
+        "xdesc_jax.export.export:export", "train", _FILES, "Run or model file -> ONNX, StableHLO, PyTorch, ..."
+    ),
+    ("export-descriptor",): Stage(
+        "xdesc_jax.train.descriptors.export:export_descriptor", "train", _FILES, "Run directory -> descriptor weights.",
+        ("jax", "flax", "optax", "orbax"),
+    ),
+    ("import",): Stage(
+        "xdesc_jax.export.pytorch_translator:import_model", "torch", _FILES,
+        "The authors' PyTorch file -> one model file.",
+    ),
+    ("weights", "install"): Stage(
+        "xdesc_jax.features.official:install", "features,torch", _FILES,
+        "Published weights of hardnet, sosnet or tfeat.",
+    ),
+}  # fmt: skip
+# Former name of a stage -> the words that it stands for now.
+FORMER = {"records-beam": ["records", "--beam"]}
+# Package that one setting of a stage needs -> the extra that holds it.
+SETTING_EXTRAS = {"apache_beam": "beam"}
+# Words that only hold other stages -> the line for them.
+FOLDERS: dict[Words, tuple[Group, str]] = {
+    ("map",): (_MAPS, "`map update`: new photos replace translated rows of a map."),
+    ("evaluate",): (_EVALUATE, "`evaluate homography`, `localization` or `sfm`: results against the truth."),
+    ("weights",): (_FILES, "`weights install`: published weights of hardnet, sosnet or tfeat."),
+}
