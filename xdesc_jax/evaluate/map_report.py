@@ -80,7 +80,7 @@ def write_sfm_report(
         parts.append(_near(result.errors))
     sections = [Section("Model", parts, _sfm_text(result))]
     if shared is not None:
-        picture = chart(map_drawing.covisibility_picture, shared)
+        picture = chart(map_drawing.covisibility_picture, shared, caption="Shares of 3D points.")
         sections.append(Section("Co-visibility", [picture], "Which kinds of descriptor a point's track is made of."))
     if result.errors is not None:
         unit = UNITS[result.errors.scale]
