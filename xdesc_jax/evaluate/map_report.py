@@ -79,7 +79,7 @@ def write_sfm_report(
     if result.errors is not None:
         parts.append(_near(result.errors))
     sections = [Section("Model", parts, _sfm_text(result))]
-    if shared is not None:
+    if shared is not None and len(shared.kinds) > 1:
         picture = chart(map_drawing.covisibility_picture, shared, caption="Shares of 3D points.")
         sections.append(Section("Co-visibility", [picture], "Which kinds of descriptor a point's track is made of."))
     if result.errors is not None:

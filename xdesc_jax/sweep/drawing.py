@@ -63,7 +63,8 @@ def parallel_coordinates(records: Sequence[Record], axes: Sequence[Axis]) -> Plo
     dimensions.append({"label": RANK, "values": [max(rank, low) for rank in ranks], "range": [low, high]})
     line = {"color": ranks, "coloraxis": "coloraxis"}
     label_room = {"labelangle": -18, "labelside": "top"} if len(dimensions) > 5 else {}
-    data = [{"type": "parcoords", "line": line, "dimensions": dimensions, **label_room}]
+    fonts = {"labelfont": {"size": 13}, "tickfont": {"size": 12}, "rangefont": {"size": 12}}
+    data = [{"type": "parcoords", "line": line, "dimensions": dimensions, **fonts, **label_room}]
     bar = {"thickness": 12, "title": {"text": RANK, "side": "right"}, "outlinewidth": 0}
     layout = {
         "coloraxis": {"cmin": low, "cmax": high, "colorbar": bar, "colorscale": _scale()},
@@ -119,8 +120,8 @@ def learning_curves(records: Sequence[Record], best: Sequence[Record], fields: S
         "xaxis": {"title": {"text": "epoch"}, **({"dtick": 1} if last <= FEW else {})},
         "yaxis": {"title": {"text": RANK}},
         "showlegend": True,
-        "legend": {"orientation": "h", "y": -0.2, "yanchor": "top"},
-        "margin": {"l": 64, "r": 16, "t": 28, "b": 90},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
+        "margin": {"l": 64, "r": 16, "t": 28, "b": 56},
     }
     return Plot("Learning curves", data, layout, 480)
 
