@@ -29,15 +29,17 @@ from xdesc_jax.colmap.bindings.api import read_model
 from xdesc_jax.colmap.bindings.settings import MappingSettings
 from xdesc_jax.evaluate import map_drawing
 from xdesc_jax.evaluate.covisibility import covisibility
-from xdesc_jax.evaluate.map_report import Table, both, two_sides
-from xdesc_jax.evaluate.page import Picture
+from xdesc_jax.evaluate.map_report import two_sides
 from xdesc_jax.evaluate.poses import MAPPING, UNITS, Scale, label
 from xdesc_jax.evaluate.sfm import measure
 from xdesc_jax.mapping.from_photos import NotReconstructed
 from xdesc_jax.mapping.reconstruct import reconstruct
 from xdesc_jax.matching.match import match
+from xdesc_jax.reports.chart import chart
+from xdesc_jax.reports.parts import Answer, Cell, Column, Number, Picture, Section, Table
+from xdesc_jax.reports.settings import defaults_of
 
-from .map_experiment import Experiment, bars, spread
+from .map_experiment import Experiment, bars, means, spread
 from .map_scene import DESCRIPTORS, open_scene, split, write_lines, write_pairs, write_split
 
 Method = Literal["standard", "own quarter", "embed", "progressive"]
@@ -182,20 +184,22 @@ def _name(entry: dict[str, Any]) -> str:
 
 
 def _near(scale: Scale) -> list[tuple[str, tuple[str, str]]]:
-    """Heading and place in the figures of each share of near photos."""
+    """Name and place in the figures of each share of near photos."""
     limits = MAPPING[scale]
-    positions = [(f"% {p:g} {UNITS[scale]}", ("within_position", f"{p:g} {UNITS[scale]}")) for p, _ in limits]
-    return positions + [(f"% {label(p, r, scale)}", ("within_pose", label(p, r, scale))) for p, r in limits]
+    positions = [(f"{p:g} {UNITS[scale]}", ("within_position", f"{p:g} {UNITS[scale]}")) for p, _ in limits]
+    return positions + [(label(p, r, scale), ("within_pose", label(p, r, scale))) for p, r in limits]
 
 
-def _table(results: list[dict[str, Any]], scale: Scale) -> tuple[list[str], list[list[Any]]]:
+def _table(results: list[dict[str, Any]], scale: Scale) -> Table:
     near = _near(scale)
-    columns = ["method", "descriptor", *(heading for heading, _ in near), "% registered", "3D points", "track length"]
-    columns += ["reprojection error [px]", "not alignable"]
+    columns = [Column("descriptor", text=True), Column("method", text=True)]
+    columns += [Column(f"within {name}", "%") for name, _ in near]
+    columns += [Column("registered", "%"), Column("3D points"), Column("track length")]
+    columns += [Column("reprojection error", "px"), Column("not alignable", "repeats")]
     rows = [
         [
-            entry["method"],
             entry["descriptor"],
+            Cell(entry["method"], badge="native" if entry["method"] == "standard" else "translated"),
             # What has no place in the reference's frame is near to nothing in it.
             *(spread(entry, *keys, factor=100, without=0.0) for _, keys in near),
             spread(entry, "registered_share", factor=100),
@@ -206,7 +210,18 @@ def _table(results: list[dict[str, Any]], scale: Scale) -> tuple[list[str], list
         ]
         for entry in results
     ]
-    return columns, rows
+    return Table(columns, rows)
+
+
+def answer(results: list[dict[str, Any]], scale: Scale) -> Answer:
+    """The share of photos near their true position, a method, as means over its rows."""
+    name, keys = _near(scale)[0]
+    near = means(results, "method", *keys, factor=100, without=0.0)
+    sentence = (
+        f"Photos of all descriptors together: {near['embed']:.0f} % are mapped within {name} in the joint space, "
+        f"{near['progressive']:.0f} % translated; each descriptor's own photos alone: {near['own quarter']:.0f} %."
+    )
+    return Answer(sentence, [Number(f"{mean:.1f}", method, "%") for method, mean in near.items()])
 
 
 def _print(title: str, results: list[dict[str, Any]], scale: Scale) -> None:
@@ -225,13 +240,12 @@ def _print(title: str, results: list[dict[str, Any]], scale: Scale) -> None:
         )
         for entry in results
     ]
-    heading = " / ".join(name for name, _ in near)
+    heading = " / ".join(f"% {name}" for name, _ in near)
     console.table(f"Mapping, {title}", ("", heading, "% reg.", "points", "track", "px"), rows)
 
 
 def _report(experiment: MappingExperiment, results: list[dict[str, Any]]) -> Path:
     place, settings = experiment.place, experiment.settings
-    columns, rows = _table(results, place.scale)
     text = (
         f"{settings['photos']} photos, {settings['seeds']} repeats (mean \u00b1 standard deviation): share of the "
         "photos near their true position, and near position and rotation, after robust alignment; of those "
@@ -248,11 +262,17 @@ def _report(experiment: MappingExperiment, results: list[dict[str, Any]]) -> Pat
             model = read_model(folder)
             kinds = split(place.names, experiment.descriptors, 0)
             shared = covisibility(model, kinds, experiment.descriptors)
-            seen = both(map_drawing.covisibility_picture, shared, title=f"Co-visibility, {method}", caption="repeat 0")
-            sides = two_sides(measure(folder, model, place.poses, place.names, place.scale), model, place.poses)
-            pictures += [seen, dataclasses.replace(sides, caption=f"{method}, repeat 0")]
-    table = Table("Table 2", text, columns, rows, 2, [points, *pictures])
-    return experiment.write("Mapping by devices of different descriptors", table, results)
+            seen = chart(map_drawing.covisibility_picture, shared, title=f"Co-visibility, {method}", caption="repeat 0")
+            measured = measure(folder, model, place.poses, place.names, place.scale)
+            pictures += [seen, two_sides(measured, model, place.poses, f"{method}, repeat 0")]
+    sections = [
+        Section("Table 2", [_table(results, place.scale)], text),
+        Section("Points and maps", [points, *pictures]),
+    ]
+    return experiment.write(
+        "Mapping by devices of different descriptors", answer(results, place.scale), sections, results,
+        defaults=defaults_of(collaborative), made_by="pipelines.collaborative",
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

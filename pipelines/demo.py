@@ -24,21 +24,16 @@ from xdesc_jax.config import load_config
 from xdesc_jax.data.records import records
 from xdesc_jax.evaluate.drawing import matches_grid
 from xdesc_jax.evaluate.homography import Comparison, Result, evaluate, matches_of
-from xdesc_jax.evaluate.map_report import Table, write_map_report
-from xdesc_jax.evaluate.report import (
-    Section,
-    figures,
-    matched_pictures,
-    model_card,
-    table_label,
-    write_report,
-)
+from xdesc_jax.evaluate.report import Evaluation, figures, matched_pictures, table_label, write_report
 from xdesc_jax.evaluate.scenes import PhotoPair, Scene, by_disparity, find_scenes
 from xdesc_jax.evaluate.stages.homography import given_stores
 from xdesc_jax.export.export import export
 from xdesc_jax.features.extract import extract
 from xdesc_jax.features.images import read_gray
-from xdesc_jax.files.whole import already_done, atomic, config_hash, read_json, write_json
+from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, read_json, write_json
+from xdesc_jax.reports.page import write_page
+from xdesc_jax.reports.parts import Answer, Column, Number, Section, Table
+from xdesc_jax.reports.settings import Settings
 from xdesc_jax.train.translators.run import train
 from xdesc_jax.translation.translator import Translator
 
@@ -130,24 +125,32 @@ def main(out: Path = Path("demo")) -> None:
     translator = Translator.load(export(run, out / "model.safetensors"))
 
     results: dict[str, list[Result]] = {}
-    sections = []
+    evaluations = []
     for part, test in held_out(photos).items():
         results[part] = evaluate(test.scenes, stores[part], translator)
         pictures = matched_pictures(test.drawn, test.gray(), stores[part], translator, DRAWN)
         names = f"{test.drawn.query} and {test.drawn.database}"
-        sections.append(Section(test.title, test.text, results[part], names, pictures))
+        evaluations.append(Evaluation(test.title, test.text, results[part], names, pictures))
     write_grid(out / "matches.png", held_out(photos)["stereo"], stores["stereo"], translator)
     write_json(out / "results.json", {part: [r.to_dict() for r in found] for part, found in results.items()})
     localised = motorcycle.localise(stores["stereo"], skimage.data.stereo_motorcycle()[2], translator)
     write_json(out / "localization.json", [dataclasses.asdict(found) for found in localised])
-    card, title = model_card(translator), "Translating descriptors: the demo"
+    used = Settings.of(dataclasses.asdict(settings), dataclasses.asdict(DemoSettings()))
+    provenance = {
+        "made by": "pipelines.demo", "model": f"model.safetensors (sha256 {content_hash(out / 'model.safetensors')})",
+        "photos": "those that come with scikit-image",
+    }  # fmt: skip
     report = write_report(
-        out / "report.html", title, sections, text=TEXT, settings=dataclasses.asdict(settings), model=card
-    )
+        out / "report.html", "Translating descriptors: the demo", evaluations, text=TEXT, settings=used,
+        provenance=provenance, model=translator,
+    )  # fmt: skip
     rows = motorcycle.table_rows(localised)
-    localization = Table("Right photo in a map of the left one", LOCALIZATION_TEXT, motorcycle.COLUMNS, rows, 2)
-    title = "Localisation across descriptors: the demo"
-    poses = write_map_report(out / "localization.html", title, [localization], settings=dataclasses.asdict(settings))
+    heads = [Column(c, text=True) if i < 2 else Column.of(c) for i, c in enumerate(motorcycle.COLUMNS)]
+    poses = write_page(
+        out / "localization.html", "Localisation across descriptors: the demo", poses_answer(localised),
+        [Section("Right photo in a map of the left one", [Table(heads, rows)], LOCALIZATION_TEXT)],
+        settings=used, provenance=provenance,
+    )  # fmt: skip
     print_table(results["warped"], results["stereo"])
     console.table("Right photo of the stereo pair, localised in a map of the left one", motorcycle.COLUMNS, rows)
     console.info(f"{TEXT}\ntook {time.monotonic() - start:,.0f} s")
@@ -207,6 +210,24 @@ def write_grid(path: Path, test: HeldOut, stores: Mapping[str, Path], translator
     panels = [(f"{c.mode} {c.label}", found) for c, found in zip(DRAWN, matched, strict=True)]
     with atomic(path) as temporary:
         temporary.write_bytes(matches_grid(*test.gray(), panels))
+
+
+def poses_answer(found: Sequence[motorcycle.Found]) -> Answer:
+    """How near translated queries come to the true position, against native ones."""
+    errors = {
+        mode: [f.position_mm for f in found if f.mode == mode and f.position_mm is not None]
+        for mode in ("native", "directional", "embed")
+    }
+    count = sum(f.mode == "directional" for f in found)
+    sentence = f"{len(errors['directional'])} of {count} translated queries find the camera"
+    labels = {
+        "native": "median error, native", "directional": "median error, query translated",
+        "embed": "median error, joint space",
+    }  # fmt: skip
+    medians = {mode: float(np.median(values)) for mode, values in errors.items() if values}
+    if "directional" in medians and "native" in medians:
+        sentence += f", by the median {medians['directional']:.1f} mm off (native {medians['native']:.1f} mm)"
+    return Answer(sentence + ".", [Number(f"{value:.1f}", labels[mode], "mm") for mode, value in medians.items()])
 
 
 def print_table(warped: Sequence[Result], stereo: Sequence[Result]) -> None:

@@ -29,16 +29,18 @@ from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.bindings.api import read_model
 from xdesc_jax.colmap.bindings.settings import MappingSettings
 from xdesc_jax.evaluate import map_drawing
-from xdesc_jax.evaluate.map_report import Table, both
 from xdesc_jax.evaluate.poses import LOCALIZATION, UNITS, Scale, label, pose_errors
 from xdesc_jax.localization.localizer import Localization, Localizer
 from xdesc_jax.mapping.reconstruct import reconstruct
 from xdesc_jax.matching.feature_set import FeatureSet
 from xdesc_jax.matching.match import match
 from xdesc_jax.matching.routes import Mode
+from xdesc_jax.reports.chart import chart
+from xdesc_jax.reports.parts import Answer, Cell, Column, Number, Section, Table
+from xdesc_jax.reports.settings import defaults_of
 from xdesc_jax.translation.translator import Translator
 
-from .map_experiment import Experiment, bars, spread
+from .map_experiment import Experiment, bars, means, spread
 from .map_scene import DESCRIPTORS, MapScene, open_scene, split, write_lines, write_pairs, write_split
 
 Scenario = Literal["standard", "continuous deployment", "cross-device", "collaborative"]
@@ -236,14 +238,16 @@ def _summary(row: dict[str, Any]) -> str:
     return f"{shares} %, {spread(row, 'inliers', digits=0)} inliers"
 
 
-def _table(results: list[dict[str, Any]], scale: Scale) -> tuple[list[str], list[list[Any]]]:
+def _table(results: list[dict[str, Any]], scale: Scale) -> Table:
     limits = [label(p, r, scale) for p, r in LOCALIZATION[scale]]
-    columns = ["scenario", "map, query", *(f"% {limit}" for limit in limits)]
-    columns += [UNITS[scale], "deg", "inliers", "inlier %", "3D points"]
+    columns = [Column("map, query", text=True), Column("scenario", text=True)]
+    columns += [Column(f"within {limit}", "%") for limit in limits]
+    columns += [Column("position error", UNITS[scale]), Column("rotation error", "deg"), Column("inliers")]
+    columns += [Column("inliers of matches", "%"), Column("3D points")]
     rows = [
         [
-            entry["scenario"],
             str(_row(entry)),
+            Cell(entry["scenario"], badge="native" if entry["scenario"] == "standard" else "translated"),
             *(spread(entry, "within", limit, factor=100) for limit in limits),
             spread(entry, "median_position", digits=4),
             spread(entry, "median_rotation_deg", digits=3),
@@ -253,7 +257,19 @@ def _table(results: list[dict[str, Any]], scale: Scale) -> tuple[list[str], list
         ]
         for entry in results
     ]
-    return columns, rows
+    return Table(columns, rows)
+
+
+def answer(results: list[dict[str, Any]], scale: Scale) -> Answer:
+    """The share of queries within the tightest limits, a scenario, as means over its rows."""
+    limit = label(*LOCALIZATION[scale][0], scale)
+    near = means(results, "scenario", "within", limit, factor=100)
+    sentence = (
+        f"In maps of another descriptor {near['continuous deployment']:.0f} % of the queries are localised within "
+        f"{limit} where the map is translated, {near['cross-device']:.0f} % where they are; in maps of their own "
+        f"{near['standard']:.0f} %."
+    )
+    return Answer(sentence, [Number(f"{mean:.1f}", scenario, "%") for scenario, mean in near.items()])
 
 
 def _print(title: str, results: list[dict[str, Any]], scale: Scale) -> None:
@@ -276,7 +292,6 @@ def _print(title: str, results: list[dict[str, Any]], scale: Scale) -> None:
 
 def _report(experiment: LocalizationExperiment, results: list[dict[str, Any]]) -> Path:
     place, settings = experiment.place, experiment.settings
-    columns, rows = _table(results, place.scale)
     inliers = bars(
         [str(_row(entry)) for entry in results], [spread(entry, "inliers") for entry in results], "median inliers",
         "Inliers",
@@ -290,9 +305,9 @@ def _report(experiment: LocalizationExperiment, results: list[dict[str, Any]]) -
             for entry in results
             if entry["scenario"] == scenario
         }
-        curves.append(both(map_drawing.error_curves, errors, UNITS[place.scale], title=f"Position errors: {scenario}"))
+        curves.append(chart(map_drawing.error_curves, errors, UNITS[place.scale], title=f"Position errors: {scenario}"))
     first = read_model(experiment.out / "maps" / "embed-0" / "map" / "models" / "0")
-    picture = both(
+    picture = chart(
         map_drawing.model_picture, first.points, list(first.poses.values()), list(place.poses.values()),
         title="A collaborative map from two sides", caption="crosses: photos of the map; circles: all photos",
     )  # fmt: skip
@@ -301,9 +316,16 @@ def _report(experiment: LocalizationExperiment, results: list[dict[str, Any]]) -
         "\u00b1 standard deviation). \u2192: the map is translated, \u2190: the queries are. Shares of queries within "
         "three thresholds, median errors of position and rotation, median inliers and their share of the matches."
     )
-    table = Table("Table 1", text, columns, rows, 2, [inliers, *curves, picture])
+    sections = [
+        Section("Table 1", [_table(results, place.scale)], text),
+        Section("Inliers and errors", [inliers, *curves]),
+        Section("Map", [picture]),
+    ]
     unit = pose_errors({}, place.poses, experiment.queries, place.scale).unit
-    return experiment.write("Localisation in maps of other descriptors", table, results, unit=unit)
+    return experiment.write(
+        "Localisation in maps of other descriptors", answer(results, place.scale), sections, results,
+        defaults=defaults_of(localization), made_by="pipelines.localization", unit=unit,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

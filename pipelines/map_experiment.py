@@ -12,15 +12,20 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+import numpy as np
+
 from xdesc_jax import console
 from xdesc_jax.evaluate import map_drawing
-from xdesc_jax.evaluate.map_report import Spread, Table, both, write_map_report
-from xdesc_jax.evaluate.page import Picture
 from xdesc_jax.files.whole import config_hash, content_hash, read_json, write_json
+from xdesc_jax.reports.chart import chart
+from xdesc_jax.reports.page import write_page
+from xdesc_jax.reports.parts import Answer, Picture, Section, Spread
+from xdesc_jax.reports.settings import Settings
 
 from .map_scene import MapScene
 
 Row = TypeVar("Row")  # a dataclass of texts
+_COUNTS = ("photos", "queries", "map photos")  # what a scene has, and nobody set
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,11 +90,41 @@ class Experiment:
             console.info(told(found))
         return results
 
-    def write(self, title: str, table: Table, results: list[dict[str, Any]], **further: Any) -> Path:
-        """Writes `results.json`, with further figures of all rows, and the page; gives the page."""
+    def write(
+        self,
+        title: str,
+        answer: Answer,
+        sections: Sequence[Section],
+        results: list[dict[str, Any]],
+        *,
+        defaults: dict[str, Any],
+        made_by: str,
+        **further: Any,
+    ) -> Path:
+        """Writes `results.json`, with further figures of all rows, and the page.
+
+        Args:
+            title: of the page, to which the scene's name is added.
+            answer, sections: of the page.
+            results: what `run` gave.
+            defaults: of the settings, by their names.
+            made_by: the module's name.
+            further: for `results.json`.
+
+        Returns:
+            The page.
+        """
         write_json(self.out / "results.json", {"settings": self.settings, **further, "rows": results})
-        title = f"{title}: {self.place.folder.name}"
-        return write_map_report(self.out / "report.html", title, [table], settings=self.settings)
+        files = {name: self.settings[name] for name in ("scene", "features", "model")}
+        chosen = {name: value for name, value in self.settings.items() if name not in {*files, *_COUNTS}}
+        return write_page(
+            self.out / "report.html",
+            f"{title}: {self.place.folder.name}",
+            answer,
+            sections,
+            settings=Settings.of(chosen, defaults),
+            provenance={"made by": made_by, **files},
+        )
 
 
 def spread(
@@ -105,9 +140,23 @@ def spread(
     return Spread(tuple(values), digits)
 
 
+def means(results: Iterable[dict[str, Any]], by: str, *keys: str, **options: Any) -> dict[str, float]:
+    """A figure's mean over all rows of one kind, in the order of the kinds.
+
+    Args:
+        results: entries of rows.
+        by: the field that says the kind.
+        keys, options: of the figure (see `spread`).
+    """
+    found: dict[str, list[float]] = {}
+    for entry in results:
+        found.setdefault(entry[by], []).append(spread(entry, *keys, **options).mean)
+    return {kind: float(np.mean(values)) for kind, values in found.items()}
+
+
 def bars(names: Sequence[str], spreads: Sequence[Spread], axis: str, title: str) -> Picture:
     """A figure of all rows as bars."""
-    return both(
+    return chart(
         map_drawing.spread_bars, names, [s.mean for s in spreads], [s.deviation for s in spreads], axis,
         title=title, caption="with their standard deviation over the repeats",
     )  # fmt: skip

@@ -41,6 +41,8 @@ LIGHT = [
     "export.quantization",
     "export.translation_graph",
     "inspection.inspect",
+    "reports.page",
+    "reports.parts",
     "inspection.show",
     "pretrained.listing",
 ]
@@ -59,6 +61,12 @@ def test_imports_without_any_framework(module):
 
 def test_export_imports_without_onnx():
     done = import_without(("onnx", "onnxruntime"), "xdesc_jax.export.export")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("module", ["reports.page", "reports.parts", "reports.settings"])
+def test_pages_import_without_what_draws_or_renders(module):
+    done = import_without(("jinja2", "matplotlib", "plotly", "PIL", *FRAMEWORKS), f"xdesc_jax.{module}")
     assert done.returncode == 0, done.stderr
 
 

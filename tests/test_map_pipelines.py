@@ -16,6 +16,7 @@ from pipelines.localization import Row, localization  # noqa: E402
 from pipelines.localization import table_rows as localization_rows  # noqa: E402
 from pipelines.map_scene import split, write_split  # noqa: E402
 from tests.support.feature_files import write_store  # noqa: E402
+from tests.support.html_page import HtmlPage  # noqa: E402
 from xdesc_jax.features.store import FeatureStore  # noqa: E402
 from xdesc_jax.localization.localizer import Localizer  # noqa: E402
 
@@ -54,7 +55,19 @@ def test_all_rows_of_table_1_localise_on_a_scene_and_are_kept(scene, tmp_path, m
             assert repeat["inliers"] >= 12 and repeat["median_position"] < 0.1
     value = json.loads((tmp_path / "results.json").read_text())
     assert value["settings"]["queries"] == 2 and len(value["rows"]) == 8
-    assert "Table 1" in (tmp_path / "report.html").read_text()
+    page = HtmlPage.read(tmp_path / "report.html")
+    page.check()
+    limit = next(iter(rows[0]["repeats"][0]["within"]))
+    near = {
+        s: np.mean([100 * repeat["within"][limit] for row in rows if row["scenario"] == s for repeat in row["repeats"]])
+        for s in ("standard", "continuous deployment", "cross-device")
+    }
+    assert page.by_class["answer"] == [
+        f"In maps of another descriptor {near['continuous deployment']:.0f} % of the queries are localised within "
+        f"{limit} where the map is translated, {near['cross-device']:.0f} % where they are; in maps of their own "
+        f"{near['standard']:.0f} %."
+    ]
+    assert len(page.tables[0]) == 1 + 8
     monkeypatch.setattr(Localizer, "open", None)  # nothing is localised again
     assert localization(scene, out=tmp_path, scale="relative", every=3, **SMALL) == rows
 
@@ -68,7 +81,11 @@ def test_all_rows_of_table_2_map_a_scene(scene, tmp_path):
             assert repeat["aligned"] and repeat["registered_share"] >= 4 / 6, (key, repeat)
             assert repeat["within_position"]["0.5 u"] >= 4 / 6
     assert all(repeat["registered_share"] <= 0.5 for repeat in found["own quarter", "sift"])
-    assert "Co-visibility" in (tmp_path / "report.html").read_text()
+    page = HtmlPage.read(tmp_path / "report.html")
+    page.check()
+    together = np.mean([100 * repeat.get("within_position", {}).get("0.1 u", 0) for repeat in found["embed", "all"]])
+    assert f"together: {together:.0f} % are mapped within 0.1 u in the joint space" in page.by_class["answer"][0]
+    assert "Co-visibility, embed" in page.text
 
 
 def test_a_split_is_balanced_and_follows_the_seed():

@@ -6,6 +6,7 @@ import pytest
 
 from tests.evaluate.test_alignment import MOVED
 from tests.evaluate.test_poses import FOUND, REFERENCE
+from tests.support.html_page import HtmlPage
 from tests.support.pose_models import write_model
 from xdesc_jax.cli import main
 from xdesc_jax.colmap.lists import write_poses
@@ -50,8 +51,14 @@ def test_failed_queries_count_as_not_localised(results, reference, tmp_path, cap
         "reason": "no pose fits",
     }
     assert value["median_position"] == pytest.approx(0.2, abs=1e-6)
-    page = (out / "report.html").read_text()
-    assert "no pose fits" in page and "0.25 m, 2 deg" in capsys.readouterr().out
+    page = HtmlPage.read(out / "report.html")
+    page.check()
+    assert page.by_class["answer"] == ["1 of 4 queries localised within 0.25 m, 2 deg."]
+    assert page.by_class["numbers"][0].startswith("queries localised at all 3 of 4 median position error 0.2 m")
+    assert page.by_class["numbers"][0].endswith("median inliers 40")
+    assert ["0.5 m, 5 deg", "2", "50.0"] in page.rows
+    assert page.rows[-1] == ["d", "\u2013", "\u2013", "3", "no pose fits"]
+    assert "0.25 m, 2 deg" in capsys.readouterr().out
 
 
 def test_text_of_poses_with_the_list_of_queries(reference, tmp_path):

@@ -8,6 +8,7 @@ import h5py
 import numpy as np
 import pytest
 
+from tests.support.html_page import HtmlPage
 from tests.support.place import WIDTH, rewrite
 from xdesc_jax.cli import main
 from xdesc_jax.colmap.bindings.api import pycolmap, read_model
@@ -81,7 +82,11 @@ def test_rows_of_observed_points_become_those_of_the_new_photo_and_others_stay(p
     summary = json.loads((out / "summary.json").read_text())
     assert summary["registered"] == [name] and summary["failed"] == {}
     assert summary["steps"][0]["real_rows"] == 0 and summary["steps"][1]["real_rows"] > 0.9
-    assert "Growth" in (out / "report.html").read_text()
+    page, last = HtmlPage.read(out / "report.html"), summary["steps"][1]
+    page.check()
+    real = f"{100 * last['real_rows']:.1f}"
+    assert page.by_class["answer"] == [f"1 of 1 new photos registered; {real} % of the map's rows are real now."]
+    assert [row[:3] for row in page.rows[1:3]] == [["0", "0", "0.0"], ["1", "1", real]]
 
 
 def test_new_photos_are_part_of_the_model_which_localises(place, translated, new, tmp_path):

@@ -17,7 +17,7 @@ class HtmlPage(html.parser.HTMLParser):
         headings: texts of h1 to h3.
     """
 
-    VOID = frozenset({"meta", "img", "source", "br", "input", "link"})
+    VOID = frozenset({"meta", "img", "source", "br", "input", "link", "wbr"})
 
     def __init__(self, text: str):
         super().__init__()

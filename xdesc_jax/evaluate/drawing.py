@@ -1,6 +1,7 @@
 """Pictures for reports: matched pairs and curves of matching accuracy.
 
-In: gray photos, matches and results. Out: encoded pictures as bytes, drawn by matplotlib without a display.
+In: gray photos, matches and results. Out: encoded pictures as bytes, and drawings in each look of a page, by matplotlib
+without a display.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
@@ -18,10 +18,9 @@ from matplotlib.lines import Line2D
 
 from xdesc_jax.evaluate.homography import MatchedPair, Mode, Result
 from xdesc_jax.evaluate.measures import THRESHOLDS_PX
+from xdesc_jax.reports.chart import PALETTE, Look
 
 CORRECT, WRONG = "#1fd36b", "#ff3b30"
-# After Okabe and Ito: they stay apart under colour blindness; blue and green lighter, for dark pages.
-PALETTE = ("#2f86d0", "#e69f00", "#12a07a", "#cc79a7", "#56b4e9", "#d55e00", "#8a8a8a")
 _LINES: dict[Mode, dict[str, Any]] = {
     "native": {"linestyle": "-", "linewidth": 2.6},
     "translated": {"linestyle": "-", "linewidth": 1.4, "marker": "o", "markersize": 3},
@@ -103,39 +102,37 @@ def matches_grid(
     return _encoded(figure, "png")
 
 
-def mma_curves(results: Sequence[Result], *, dark: bool = False) -> bytes:
-    """Matching accuracy against the threshold, one panel per target descriptor, as transparent PNG.
+def mma_curves(results: Sequence[Result], *, look: Look) -> Figure:
+    """Matching accuracy against the threshold, one panel per target descriptor; of narrow drawings, one above another.
 
     Args:
         results: the comparisons; the colour says the source, the line style the mode.
-        dark: text and axes for a dark page.
+        look: of the drawing.
     """
     targets = list(dict.fromkeys(r.comparison.target for r in results))
     sources = list(dict.fromkeys(r.comparison.source for r in results))
     color = {name: PALETTE[i % len(PALETTE)] for i, name in enumerate(sources)}
-    ink, faint = ("#e6e6e6", "#555555") if dark else ("#222222", "#cccccc")
-    style: Any = dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), ink)
-    style |= {"axes.edgecolor": faint, "axes.spines.top": False, "axes.spines.right": False, "font.size": 9}
-    with matplotlib.rc_context(style):
-        rows, columns = -(-len(targets) // 3), min(len(targets), 3)
-        figure = Figure((3.4 * columns + 1.3, 2.7 * rows), dpi=2 * _DPI, layout="constrained", facecolor="none")
-        grid = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
-        for axes in grid[len(targets) :]:
-            axes.axis("off")
-        for axes, target in zip(grid, targets, strict=False):
-            for result in results:
-                if result.comparison.target == target:
-                    line = _LINES[result.comparison.mode]
-                    axes.plot(THRESHOLDS_PX, result.mean.mma, color=color[result.comparison.source], **line)
-            axes.set(title=f"to {target}", xlabel="threshold [px]", ylim=(0, 1), xticks=THRESHOLDS_PX[::3])
-            axes.grid(color=faint, linewidth=0.5, alpha=0.6)
-            axes.patch.set_alpha(0)
-        grid[0].set_ylabel("MMA")
-        modes = [mode for mode in _LINES if any(r.comparison.mode == mode for r in results)]
-        handles = [Line2D([], [], color=color[name], linewidth=4, label=f"from {name}") for name in sources]
-        handles += [Line2D([], [], color=ink, label=mode, **_LINES[mode]) for mode in modes]
-        figure.legend(handles=handles, loc="outside right center", frameon=False)
-        return _encoded(figure, "png")
+    modes = [mode for mode in _LINES if any(r.comparison.mode == mode for r in results)]
+    handles = [Line2D([], [], color=color[name], linewidth=4, label=f"from {name}") for name in sources]
+    handles += [Line2D([], [], color=look.ink, label=mode, **_LINES[mode]) for mode in modes]
+    columns = 1 if look.narrow else min(len(targets), 3)
+    beside = 2 if look.narrow else 4  # names in a row of the legend
+    rows = -(-len(targets) // columns)
+    figure = look.figure(250 * rows + 24 * -(-len(handles) // beside) + 20, width_px=330 * columns + 20)
+    grid = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
+    for axes in grid[len(targets) :]:
+        axes.axis("off")
+    for axes, target in zip(grid, targets, strict=False):
+        for result in results:
+            if result.comparison.target == target:
+                line = _LINES[result.comparison.mode]
+                axes.plot(THRESHOLDS_PX, result.mean.mma, color=color[result.comparison.source], **line)
+        axes.set(title=f"to {target}", xlabel="threshold [px]", ylim=(0, 1), xticks=THRESHOLDS_PX[::3])
+        look.prepare(axes)
+    for axes in grid[::columns]:
+        axes.set_ylabel("MMA")
+    figure.legend(handles=handles, loc="outside lower left", ncols=beside, frameon=False)
+    return figure
 
 
 def _encoded(figure: Figure, kind: str, **options: Any) -> bytes:

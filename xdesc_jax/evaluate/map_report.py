@@ -1,147 +1,67 @@
 """The reports of localisation and of reconstruction.
 
-In: figures, models and pictures. Out: pages (see `page`) with sortable tables.
+In: figures and models. Out: pages (see `reports.page`).
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from html import escape
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from xdesc_jax import __version__
 from xdesc_jax.colmap.model import Model, Pose
-from xdesc_jax.evaluate import localization, map_drawing, sfm
+from xdesc_jax.evaluate import map_drawing
 from xdesc_jax.evaluate.covisibility import Covisibility
-from xdesc_jax.evaluate.localization import Localized
-from xdesc_jax.evaluate.page import Picture, definitions, figure, number, table, write_page
-from xdesc_jax.evaluate.poses import UNITS, PoseErrors
+from xdesc_jax.evaluate.localization import Localized, shares
+from xdesc_jax.evaluate.poses import LOCALIZATION, MAPPING, UNITS, PoseErrors, label
 from xdesc_jax.evaluate.sfm import SfmResult
+from xdesc_jax.reports.chart import chart
+from xdesc_jax.reports.page import write_page
+from xdesc_jax.reports.parts import Answer, Column, Number, Part, Picture, Section, Table
+from xdesc_jax.reports.settings import Settings
 
 _RELATIVE = "Positions are divided by u = {:.4g}, the reference's median distance from a camera to its nearest."
 
 
-@dataclasses.dataclass(frozen=True)
-class Spread:
-    """A figure of several runs.
-
-    Attributes:
-        values: one a run; those that are not finite are left out.
-        digits: behind the point.
-    """
-
-    values: tuple[float, ...]
-    digits: int = 1
-
-    @property
-    def mean(self) -> float:
-        finite = [v for v in self.values if np.isfinite(v)]
-        return float(np.mean(finite)) if finite else float("nan")
-
-    @property
-    def deviation(self) -> float:
-        """Standard deviation over the runs, 0 for one."""
-        finite = [v for v in self.values if np.isfinite(v)]
-        return float(np.std(finite, ddof=1)) if len(finite) > 1 else 0.0
-
-    def __str__(self) -> str:
-        if np.isnan(self.mean):
-            return "-"
-        text = f"{self.mean:,.{self.digits}f}"
-        return f"{text} \u00b1 {self.deviation:,.{self.digits}f}" if len(self.values) > 1 else text
-
-
-@dataclasses.dataclass(frozen=True)
-class Table:
-    """A table of a report.
-
-    Attributes:
-        title, text: its heading and some words.
-        columns: headings; the first `text_columns` hold text.
-        rows: cells: texts, numbers or `Spread`s.
-        text_columns: how many columns hold text.
-        pictures: shown below it.
-    """
-
-    title: str
-    text: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[Any]]
-    text_columns: int = 1
-    pictures: Sequence[Picture] = ()
-
-
-def both(draw: Callable[..., bytes], *arguments: Any, title: str = "", caption: str = "") -> Picture:
-    """A picture drawn for light and for dark pages."""
-    return Picture(draw(*arguments), title, caption, draw(*arguments, dark=True))
-
-
-def write_map_report(
-    path: Path | str, title: str, tables: Sequence[Table], *, text: str = "", settings: Mapping[str, Any]
+def write_localization_report(
+    path: Path, errors: PoseErrors, found: Localized, *, settings: Settings, provenance: Mapping[str, Any]
 ) -> Path:
-    """Writes a page of tables and pictures.
-
-    Args:
-        path: the .html file.
-        title: its heading.
-        tables: in order, each with its pictures.
-        text: a paragraph under the heading.
-        settings: what the figures were made with.
-    """
-    body = [f"<h1>{escape(title)}</h1>", *([f"<p>{escape(text)}</p>"] if text else [])]
-    for found in tables:
-        body += [f"<h2>{escape(found.title)}</h2>", f"<p>{escape(found.text)}</p>"]
-        if found.rows:
-            body.append(
-                table(found.columns, [_cells(row, found.text_columns) for row in found.rows], found.text_columns)
-            )
-        body += map(figure, found.pictures)
-    body += ["<h2>Settings</h2>", definitions({**settings, "xdesc": __version__})]
-    return write_page(path, title, body)
-
-
-def _cells(row: Sequence[Any], text_columns: int) -> str:
-    cells = [f'<td class="text">{escape(str(v))}</td>' for v in row[:text_columns]]
-    for value in row[text_columns:]:
-        shown = str(value) if not isinstance(value, float) else f"{value:.3f}"
-        by = value.mean if isinstance(value, Spread) else value
-        sortable = isinstance(by, (int, float)) and np.isfinite(by)
-        cells.append(number("-" if value is None else shown, float(by) if sortable else -1e300))
-    return "".join(cells)
-
-
-def write_localization_report(path: Path, errors: PoseErrors, found: Localized, settings: Mapping[str, Any]) -> Path:
     """The page of `xdesc evaluate localization`."""
-    unit = UNITS[errors.scale]
-    per_query = [
-        (
-            name,
-            found.reasons.get(name, ""),
-            *(float(v) if np.isfinite(v) else None for v in (p, r)),
-            found.inliers.get(name),
-        )
-        for name, p, r in zip(errors.names, errors.position, errors.rotation_deg, strict=True)
-    ]
-    columns = ("query", "why it failed", f"position error [{unit}]", "rotation error [deg]", "inliers")
+    unit, count = UNITS[errors.scale], len(errors.names)
+    limits = [(name, _count(share, count), 100 * share) for name, share in shares(errors).items()]
+    within = Table(["within", "queries", Column("share", "%", digits=1)], limits)
     explained = "Shares are of all queries; one without a pose counts as not localised."
     if errors.scale == "relative":
-        explained += (
-            f" Positions are divided by u = {errors.unit:.4g}, the reference's median distance to the next camera."
-        )
-    curves = both(map_drawing.error_curves, {"queries": errors.position}, unit, title="Position errors")
-    return write_map_report(
-        path,
-        "Localisation",
-        [
-            Table("Figures", explained, ("figure", "value"), localization.table_rows(errors), 2, [curves]),
-            Table("Queries", "", columns, per_query, 2),
-        ],
-        settings=settings,
-    )  # fmt: skip
+        explained += " " + _RELATIVE.format(errors.unit)
+    heads: list[Column | str] = ["query", Column("position error", unit, digits=4), "rotation error [deg]", "inliers"]
+    failed = not errors.found.all()
+    rows = []
+    for name, position, rotation in _per_photo(errors):
+        reason = [found.reasons.get(name, "")] if failed else []
+        rows.append([name, position, rotation, found.inliers.get(name), *reason])
+    heads += [Column("why it failed", text=True)] if failed else []
+    curves = chart(map_drawing.error_curves, {"queries": errors.position}, unit, title="Position errors")
+    sections = [
+        Section("Accuracy", [within, curves], explained),
+        Section("Queries", [Table(heads, rows, find="words of a query" if count > 20 else "", anchor="queries")]),
+    ]
+    return write_page(
+        path, "Localisation", localization_answer(errors, found), sections, settings=settings, provenance=provenance
+    )
+
+
+def localization_answer(errors: PoseErrors, found: Localized) -> Answer:
+    """How many queries are within the tightest limit, and the medians of those localised."""
+    limit, count = LOCALIZATION[errors.scale][0], len(errors.names)
+    near = _count(errors.within(*limit), count)
+    sentence = f"{near} of {count} queries localised within {label(*limit, errors.scale)}."
+    numbers = [Number(f"{int(errors.found.sum())} of {count}", "queries localised at all")]
+    numbers += _medians(errors)
+    if inliers := list(found.inliers.values()):
+        numbers.append(Number(f"{np.median(inliers):.0f}", "median inliers"))
+    return Answer(sentence, numbers)
 
 
 def write_sfm_report(
@@ -150,48 +70,90 @@ def write_sfm_report(
     model: Model,
     reference: Mapping[str, Pose],
     shared: Covisibility | None,
-    settings: Mapping[str, Any],
+    *,
+    settings: Settings,
+    provenance: Mapping[str, Any],
 ) -> Path:
     """The page of `xdesc evaluate sfm`."""
-    tables = [
-        Table(
-            "Figures",
-            _sfm_text(result),
-            ("figure", "value"),
-            sfm.table_rows(result),
-            2,
-            [two_sides(result, model, reference)],
-        )
-    ]
-    if shared is not None:
-        picture = both(map_drawing.covisibility_picture, shared)
-        text = "Which kinds of descriptor a point's track is made of."
-        tables.append(Table("Co-visibility", text, (), (), 0, [picture]))
+    parts: list[Part] = [two_sides(result, model, reference)]
     if result.errors is not None:
-        e, unit = result.errors, UNITS[result.errors.scale]
-        rows = [
-            (name, *(float(v) if np.isfinite(v) else None for v in (p, r)))
-            for name, p, r in zip(e.names, e.position, e.rotation_deg, strict=True)
-        ]
-        columns = ("photo", f"position error [{unit}]", "rotation error [deg]")
-        curves = both(map_drawing.error_curves, {"photos": e.position}, unit, title="Position errors")
-        tables.append(Table("Photos", "", columns, rows, 1, [curves]))
-    return write_map_report(path, "Reconstruction", tables, settings=settings)
+        parts.append(_near(result.errors))
+    sections = [Section("Model", parts, _sfm_text(result))]
+    if shared is not None and len(shared.kinds) > 1:
+        picture = chart(map_drawing.covisibility_picture, shared, caption="Shares of 3D points.")
+        sections.append(Section("Co-visibility", [picture], "Which kinds of descriptor a point's track is made of."))
+    if result.errors is not None:
+        unit = UNITS[result.errors.scale]
+        heads: list[Column | str] = ["photo", Column("position error", unit, digits=4), "rotation error [deg]"]
+        curves = chart(map_drawing.error_curves, {"photos": result.errors.position}, unit, title="Position errors")
+        sections.append(Section("Photos", [curves, Table(heads, _per_photo(result.errors))]))
+    return write_page(
+        path, "Reconstruction", sfm_answer(result), sections, settings=settings, provenance=provenance
+    )  # fmt: skip
 
 
-def _sfm_text(result: SfmResult) -> str:
+def sfm_answer(result: SfmResult) -> Answer:
+    """How many photos were registered, how many near to their true pose, and the model's figures."""
+    sentence = f"{result.registered} of {result.asked} photos registered"
+    numbers = []
     if result.errors is None:
-        return f"The model cannot be aligned to the reference: {result.reason}. No photo counts as near to it."
-    if result.errors.scale == "relative":
-        return _RELATIVE.format(result.errors.unit)
-    return "Shares are of all photos of the reference; one that was not registered is not near to it."
+        sentence += "; the model cannot be aligned to the reference."
+    else:
+        limit = MAPPING[result.errors.scale][0]
+        near = _count(result.errors.within(*limit), result.asked)
+        sentence += f", {near} of them within {label(*limit, result.errors.scale)} of the true pose."
+        numbers += _medians(result.errors)
+    numbers.append(Number(f"{result.points:,}", f"3D points, {result.observations:,} observations"))
+    if result.points:
+        numbers.append(Number(f"{result.track_length:.2f}", "mean track length"))
+    if result.observations:
+        numbers.append(Number(f"{result.reprojection_px:.2f}", "mean reprojection error", "px"))
+    return Answer(sentence, numbers)
 
 
-def two_sides(result: SfmResult, model: Model, reference: Mapping[str, Pose]) -> Picture:
+def two_sides(result: SfmResult, model: Model, reference: Mapping[str, Pose], caption: str = "") -> Picture:
     """The model from above and from the side, with the true cameras where it could be aligned."""
     poses, points = list(model.poses.values()), model.points
     true: list[Pose] = []
     if result.similarity is not None:
         poses, points = [result.similarity.pose(p) for p in poses], result.similarity.points(points)
         true = list(reference.values())
-    return both(map_drawing.model_picture, points, poses, true, title="The model from two sides")
+    return chart(map_drawing.model_picture, points, poses, true, title="The model from two sides", caption=caption)
+
+
+def _sfm_text(result: SfmResult) -> str:
+    if result.errors is None:
+        return f"The model cannot be aligned to the reference: {result.reason}. No photo counts as near to it."
+    explained = "Shares are of all photos of the reference; one that was not registered is not near to it."
+    return explained + (" " + _RELATIVE.format(result.errors.unit) if result.errors.scale == "relative" else "")
+
+
+def _near(errors: PoseErrors) -> Table:
+    limits = MAPPING[errors.scale]
+    found = [(f"{p:g} {UNITS[errors.scale]}", errors.within(p)) for p, _ in limits]
+    found += [(label(p, r, errors.scale), errors.within(p, r)) for p, r in limits]
+    rows = [(name, _count(share, len(errors.names)), 100 * share) for name, share in found]
+    return Table(["within", "photos", Column("share", "%", digits=1)], rows)
+
+
+def _medians(errors: PoseErrors) -> list[Number]:
+    if not errors.found.any():
+        return []
+    position, rotation = errors.medians()
+    return [
+        Number(f"{position:.3g}", "median position error", UNITS[errors.scale]),
+        Number(f"{rotation:.2g}", "median rotation error", "deg"),
+    ]
+
+
+def _per_photo(errors: PoseErrors) -> list[tuple[str, float | None, float | None]]:
+    """Name, position and rotation error; None for photos without a pose."""
+
+    def known(values: np.ndarray) -> list[float | None]:
+        return [float(v) if np.isfinite(v) else None for v in values]
+
+    return list(zip(errors.names, known(errors.position), known(errors.rotation_deg), strict=True))
+
+
+def _count(share: float, of: int) -> int:
+    return round(share * of)

@@ -1,24 +1,40 @@
 """The report of a homography evaluation.
 
-In: results, pictures, settings and the model's card. Out: a page (see `page`).
+In: results, pictures, settings and the model. Out: a page (see `reports.page`).
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from xdesc_jax import __version__
+from xdesc_jax.config import TrainConfig
 from xdesc_jax.evaluate.drawing import counts, matches_picture, mma_curves
 from xdesc_jax.evaluate.homography import Comparison, Mode, Result, Translates, matches_of
 from xdesc_jax.evaluate.measures import RATIO, Measures
-from xdesc_jax.evaluate.page import Picture, definitions, figure, number, table, write_page
 from xdesc_jax.evaluate.scenes import PhotoPair
+from xdesc_jax.reports.chart import chart
+from xdesc_jax.reports.page import write_page
+from xdesc_jax.reports.parts import (
+    Answer,
+    Cell,
+    Column,
+    Definitions,
+    Folded,
+    Gallery,
+    Group,
+    Matrix,
+    Number,
+    Part,
+    Picture,
+    Section,
+    Table,
+)
+from xdesc_jax.reports.settings import Settings
 from xdesc_jax.translation.translator import Translator
 
 MEASURES_EXPLAINED = {
@@ -57,9 +73,15 @@ _MATRICES: dict[Mode, str] = {
 }
 
 
+_MEANS_EXPLAINED = (
+    "All are means over the pairs of a scene, then over scenes. MMA alone flatters whoever matches less: judge by AP "
+    "and by the correct matches."
+)
+
+
 @dataclasses.dataclass(frozen=True)
-class Section:
-    """One evaluation: a heading, some words about it, its results, and pictures of one pair's matches."""
+class Evaluation:
+    """What was evaluated: a heading, some words about it, its results, and pictures of one pair's matches."""
 
     title: str
     text: str
@@ -71,34 +93,67 @@ class Section:
 def write_report(
     path: Path | str,
     title: str,
-    sections: Sequence[Section],
+    evaluations: Sequence[Evaluation],
     *,
     text: str = "",
-    settings: Mapping[str, Any],
-    model: Mapping[str, Any] | None = None,
+    settings: Settings,
+    provenance: Mapping[str, Any],
+    model: Translator | None = None,
 ) -> Path:
     """Writes the report.
 
     Args:
         path: the .html file.
         title: its heading.
-        sections: what was evaluated.
-        text: a paragraph under the heading.
+        evaluations: what was evaluated; the page's answer is that of the first.
+        text: a paragraph under the answer.
         settings: what the figures were made with.
-        model: the card of the translator, if one was used.
+        provenance: what they were made from.
+        model: the translator, if one was used.
     """
-    body = [f"<h1>{escape(title)}</h1>", *([f"<p>{escape(text)}</p>"] if text else [])]
-    for section in sections:
-        body += _section(section)
-    body += ["<h2>What the figures mean</h2>", definitions(MEASURES_EXPLAINED)]
-    body += [
-        '<p class="faint">All are means over the pairs of a scene, then over scenes. MMA alone flatters '
-        "whoever matches less: judge by AP and by the correct matches.</p>"
-    ]
-    if model:
-        body += ["<h2>Model</h2>", definitions(model)]
-    body += ["<h2>Settings</h2>", definitions({**settings, "xdesc": __version__})]
-    return write_page(path, title, body)
+    sections = [Section(found.title, _parts(found), found.text) for found in evaluations]
+    sections.append(Section("What the figures mean", [Definitions(MEASURES_EXPLAINED)], _MEANS_EXPLAINED))
+    if model is not None:
+        sections.append(Section("Model", _model_card(model)))
+    return write_page(
+        path, title, answer(evaluations), sections, text=text, settings=settings, provenance=provenance
+    )  # fmt: skip
+
+
+def answer(evaluations: Sequence[Evaluation]) -> Answer:
+    """The best translation against what its target gives natively, of the first evaluation; without one, the best."""
+    first, *others = evaluations
+    means = {r.comparison: r.mean for r in first.results}
+    plan = highlights(first.results)
+    shown = next((c for c in plan if c.mode == "translated"), plan[0])
+    where = f"{first.title}: " if others else ""
+    numbers = [Number(f"{means[shown].ap:.3f}", f"AP, {_arrow(shown.label)}")]
+    native = Comparison("native", shown.target, shown.target)
+    if shown.mode == "native":
+        count = sum(c.mode == "native" for c in means)
+        best = f", the best of {count} descriptors" if count > 1 else ""
+        sentence = f"{where}{shown.target} finds matches at AP {means[shown].ap:.3f}{best}."
+    else:
+        sentence = f"{where}{shown.source} queries matched {shown.target} photos at AP {means[shown].ap:.3f}"
+        sentence += f", native {means[native].ap:.3f}." if native in means else "."
+        if native in means:
+            numbers.append(Number(f"{means[native].ap:.3f}", f"AP, native {shown.target}"))
+        if share := _share_of_native(means):
+            numbers.append(Number(f"{100 * share[0]:.0f}", f"of native AP, mean of {share[1]} translations", "%"))
+    for other in others:
+        again = {r.comparison: r.mean for r in other.results}
+        if shown in again:
+            numbers.append(Number(f"{again[shown].ap:.3f}", f"AP, {_arrow(shown.label)}, {other.title.lower()}"))
+    numbers.append(Number(f"{means[shown].correct:,.0f}", f"correct matches a pair, {_arrow(shown.label)}"))
+    pairs = sum(len(found) for e in evaluations for found in e.results[0].pairs.values())
+    return Answer(sentence, [*numbers, Number(str(pairs), "photo pairs")])
+
+
+def _share_of_native(means: Mapping[Comparison, Measures]) -> tuple[float, int] | None:
+    """The mean over translations of AP over the target's own, and of how many; None where there are none."""
+    native = {c.target: m.ap for c, m in means.items() if c.mode == "native"}
+    shares = [m.ap / native[c.target] for c, m in means.items() if c.mode == "translated" and native.get(c.target)]
+    return (float(np.mean(shares)), len(shares)) if shares else None
 
 
 def columns(results: Iterable[Result]) -> dict[str, str]:
@@ -176,80 +231,67 @@ def matched_pictures(
     ]
 
 
-def model_card(translator: Translator) -> dict[str, Any]:
-    """What a model file says about itself, for `write_report`."""
+def _model_card(translator: Translator) -> list[Part]:
+    """What a model file says about itself."""
     bundle = translator.bundle
-    return {
+    weights = sum(kernel.size + bias.size for layers in bundle.networks.values() for kernel, bias in layers)
+    card = {
         "kind": bundle.kind,
         "descriptors": ", ".join(f"{name} ({spec.width} {spec.kind})" for name, spec in bundle.specs.items()),
         "joint space": f"{bundle.space_id}, {bundle.embedding_width} values" if bundle.space_id else "none",
-        "weights": sum(kernel.size + bias.size for layers in bundle.networks.values() for kernel, bias in layers),
+        "weights": f"{weights:,}",
         "calibrated ratios": bundle.ratios,
-        "configuration": bundle.config,
         "provenance": bundle.provenance,
     }
-
-
-def _section(section: Section) -> list[str]:
-    results = section.results
-    parts = [f"<h2>{escape(section.title)}</h2>", f"<p>{escape(section.text)}</p>"]
-    present = [mode for mode in _MATRICES if any(r.comparison.mode == mode for r in results)]
-    parts += ['<div class="row">', *(_matrix(results, mode) for mode in present), "</div>"]
-    parts += ["<h3>Matching accuracy</h3>", _curves(results)]
-    parts += ["<h3>All comparisons</h3>", _list(results)]
-    if len(results[0].pairs) > 1:
-        parts += ["<details><summary>AP of every scene</summary>", _by_scene(results), "</details>"]
-    if section.pictures:
-        parts += [f"<h3>Mutual nearest neighbours of {escape(section.pair)}</h3>", '<div class="pictures">']
-        parts += [*(figure(picture) for picture in section.pictures), "</div>"]
+    trained = Settings.of(bundle.config, dataclasses.asdict(TrainConfig()))
+    parts: list[Part] = [Definitions(card)]
+    if trained.given:
+        parts.append(Group("Trained with", [Definitions(trained.given)]))
+    if trained.default:
+        parts.append(
+            Folded(f"{len(trained.default)} settings of training as by default", [Definitions(trained.default)])
+        )
     return parts
 
 
-def _matrix(results: Sequence[Result], mode: Mode) -> str:
+def _parts(evaluation: Evaluation) -> list[Part]:
+    results = evaluation.results
+    present = [mode for mode in _MATRICES if any(r.comparison.mode == mode for r in results)]
+    drawn = chart(mma_curves, results, caption="Share of mutual matches within 1 to 10 px, by target descriptor.")
+    parts: list[Part] = [
+        Gallery([_matrix(results, mode) for mode in present], least_px=340),
+        Group("Matching accuracy", [drawn]),
+        Group("All comparisons", [_list(results)]),
+    ]
+    if len(results[0].pairs) > 1:
+        parts.append(Folded("AP of every scene", [_by_scene(results)]))
+    if evaluation.pictures:
+        parts.append(Group(f"Mutual nearest neighbours of {evaluation.pair}", [Gallery(evaluation.pictures)]))
+    return parts
+
+
+def _matrix(results: Sequence[Result], mode: Mode) -> Matrix:
     names, rows = matrix(results, mode)
-    head = "".join(f"<th>{escape(name)}</th>" for name in names)
-    body = ""
-    for i, (name, row) in enumerate(zip(names, rows, strict=True)):
-        cells = ""
-        for j, value in enumerate(row):
-            native = " native" if i == j and mode != "joint" else ""
-            cells += "<td></td>" if value is None else _heat(value, native)
-        body += f"<tr><th>{escape(name)}</th>{cells}</tr>"
-    return (
-        f'<div class="scroll"><table class="matrix"><caption>AP: {_MATRICES[mode]}. Rows: query, columns: '
-        f"database.</caption><thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
+    native = set() if mode == "joint" else {(i, i) for i in range(len(names))}
+    return Matrix(names, names, rows, f"AP: {_MATRICES[mode]}", "query \\ database", native)
 
 
-def _heat(value: float, extra: str) -> str:
-    return f'<td class="value{extra}" style="--share:{value:.3f}">{value:.3f}</td>'
+def _list(results: Sequence[Result]) -> Table:
+    listed = columns(results)
+    heads = [Column("query, database", text=True), Column("mode", text=True), *map(Column, listed)]
+    rows = [[*_named(r.comparison), *figures(r.mean, listed).values()] for r in results]
+    return Table(heads, rows)
 
 
-def _list(results: Sequence[Result]) -> str:
-    rows, listed = [], columns(results)
-    for result in results:
-        mode = result.comparison.mode
-        label = escape(_arrow(result.comparison.label))
-        cells = "".join(number(text) for text in figures(result.mean, listed).values())
-        rows.append(f'<td>{label}</td><td class="text"><span class="mode {mode}">{mode}</span></td>{cells}')
-    return table(["query, database", "mode", *listed], rows)
-
-
-def _by_scene(results: Sequence[Result]) -> str:
+def _by_scene(results: Sequence[Result]) -> Table:
     scenes = list(results[0].pairs)
-    rows = []
-    for result in results:
-        label = escape(_arrow(result.comparison.label))
-        cells = "".join(number(f"{result.scenes[scene].ap:.3f}") for scene in scenes)
-        rows.append(f'<td>{label}</td><td class="text">{result.comparison.mode}</td>{cells}')
-    return table(["query, database", "mode", *scenes], rows)
+    heads = [Column("query, database", text=True), Column("mode", text=True), *map(Column, scenes)]
+    return Table(heads, [[*_named(r.comparison), *(r.scenes[scene].ap for scene in scenes)] for r in results])
+
+
+def _named(comparison: Comparison) -> list[Cell]:
+    return [Cell(_arrow(comparison.label)), Cell(comparison.mode, badge=comparison.mode)]
 
 
 def _arrow(label: str) -> str:
     return label.replace("->", "\u2192")
-
-
-def _curves(results: Sequence[Result]) -> str:
-    light, dark = (mma_curves(results, dark=dark) for dark in (False, True))
-    alt = "Share of mutual matches within 1 to 10 px, by target descriptor"
-    return figure(Picture(light, "", alt, dark))

@@ -297,6 +297,8 @@ def _write(
 ) -> None:
     """The folder, whole or not at all."""
     from xdesc_jax.evaluate.update_report import write_report
+    from xdesc_jax.reports.page import link
+    from xdesc_jax.reports.settings import defaults_of
 
     held = {name: known.held(name) for name in updated.real}
     origins = {h.translated_from for h in held.values() if h is not None} - {None}
@@ -322,8 +324,9 @@ def _write(
             for added in updated.added:
                 photo = new.read(added.name)
                 writer.write(added.name, dataclasses.replace(photo, real=np.ones(len(photo), bool)))
-        write_report(folder / REPORT, about)
+        write_report(folder / REPORT, about, defaults_of(update), linked=False)
         write_json(folder / SUMMARY, about)
+    link(out / REPORT)
 
 
 def _bare(features: FeatureSet, name: str, spec: DescriptorSpec) -> ImageFeatures:

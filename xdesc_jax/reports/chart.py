@@ -14,8 +14,10 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from PIL import Image
 
 from xdesc_jax.reports.parts import Picture
 
@@ -83,8 +85,12 @@ def chart(draw: Callable[..., Figure], *arguments: Any, title: str = "", caption
     def png(dark: bool, narrow: bool) -> bytes:
         look = Look(dark, narrow)
         with matplotlib.rc_context(look.style):
+            figure = draw(*arguments, look=look)
+            figure.set_dpi(_DENSITY * _PX)
+            canvas = FigureCanvasAgg(figure)
+            canvas.draw()  # once; savefig draws twice
             buffer = io.BytesIO()
-            draw(*arguments, look=look).savefig(buffer, format="png", dpi=_DENSITY * _PX, facecolor="none")
+            Image.fromarray(np.asarray(canvas.buffer_rgba())).save(buffer, "png")
         return buffer.getvalue()
 
     return Picture(

@@ -87,6 +87,7 @@ const draw = place => {
     yaxis: { ...axis, ...layout.yaxis },
   }, {
     responsive: true,
+    displayModeBar: matchMedia("(hover: none)").matches ? false : "hover",
     displaylogo: false,
     showSendToCloud: false, // nothing leaves the page
     plotlyServerURL: "",

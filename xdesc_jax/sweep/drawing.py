@@ -1,20 +1,17 @@
 """Interactive pictures of a sweep, by plotly, whose script the page carries inside.
 
-In: members' records and the axes of the swept fields. Out: HTML of plots; their colours are the page's, light or dark
-(`drawing.css`), and are put in when the page opens (`drawing.js`).
+In: members' records and the axes of the swept fields. Out: plots, whose colours are the page's, light or dark.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from xdesc_jax.reports.parts import Plot
 from xdesc_jax.sweep.fields import FEW, Axis, shortened, text
 from xdesc_jax.sweep.ranking import counts, explained
 from xdesc_jax.sweep.results import Record, field_value
@@ -25,42 +22,11 @@ JITTER = 0.22  # of the distance between categories
 _BEST = [f"var(--best-{i})" for i in range(1, 6)]
 
 
-@dataclasses.dataclass(frozen=True)
-class Plot:
-    """A plot in plotly's terms.
-
-    Attributes:
-        label: what it shows, for those who cannot see it.
-        data, layout: as plotly takes them; colours may be the page's, 'var(--ink)'.
-        height_px: of the plot.
-        width_px: on a narrower screen it scrolls.
-    """
-
-    label: str
-    data: list[dict[str, Any]]
-    layout: dict[str, Any]
-    height_px: int = 320
-    width_px: int = 0
-
-    def html(self) -> str:
-        content = json.dumps({"data": self.data, "layout": self.layout}, allow_nan=False).replace("<", "\\u003c")
-        return (
-            f'<div class="scroll"><div class="plot" role="img" aria-label="{escape(self.label)}" '
-            f'style="height:{self.height_px}px;min-width:{self.width_px}px">'
-            f'<script type="application/json">{content}</script></div></div>'
-        )
-
-
-def style() -> str:
-    """The pictures' colours and places, for the page's head."""
-    return f"<style>{Path(__file__).with_suffix('.css').read_text()}</style>"
-
-
 def script() -> str:
-    """What draws the plots: plotly's script, once, and ours; for the page's end."""
+    """Plotly's own script, which draws the plots, for the page."""
     from plotly.offline import get_plotlyjs
 
-    return f"<script>{get_plotlyjs()}</script>\n<script>{Path(__file__).with_suffix('.js').read_text()}</script>"
+    return get_plotlyjs()
 
 
 def shown_range(records: Sequence[Record]) -> tuple[float, float]:
@@ -97,7 +63,8 @@ def parallel_coordinates(records: Sequence[Record], axes: Sequence[Axis]) -> Plo
     dimensions.append({"label": RANK, "values": [max(rank, low) for rank in ranks], "range": [low, high]})
     line = {"color": ranks, "coloraxis": "coloraxis"}
     label_room = {"labelangle": -18, "labelside": "top"} if len(dimensions) > 5 else {}
-    data = [{"type": "parcoords", "line": line, "dimensions": dimensions, **label_room}]
+    fonts = {"labelfont": {"size": 13}, "tickfont": {"size": 12}, "rangefont": {"size": 12}}
+    data = [{"type": "parcoords", "line": line, "dimensions": dimensions, **fonts, **label_room}]
     bar = {"thickness": 12, "title": {"text": RANK, "side": "right"}, "outlinewidth": 0}
     layout = {
         "coloraxis": {"cmin": low, "cmax": high, "colorbar": bar, "colorscale": _scale()},
@@ -132,7 +99,7 @@ def ablation(records: Sequence[Record], axis: Axis, fields: Sequence[str]) -> Pl
     y = {"title": {"text": RANK}, "range": [low - 2 * pad, high + pad]}
     layout = {"xaxis": x, "yaxis": y, "showlegend": False, "margin": {"l": 64, "r": 16, "t": 28, "b": 40}}
     width = 40 * len(axis.labels) + 80 if not axis.numeric else 0
-    return Plot(f"{RANK} against {axis.name}", data, layout, 330, width)
+    return Plot(f"{RANK} against {axis.name}", data, layout, 330, width, axis.name)
 
 
 def learning_curves(records: Sequence[Record], best: Sequence[Record], fields: Sequence[str]) -> Plot:
@@ -153,8 +120,8 @@ def learning_curves(records: Sequence[Record], best: Sequence[Record], fields: S
         "xaxis": {"title": {"text": "epoch"}, **({"dtick": 1} if last <= FEW else {})},
         "yaxis": {"title": {"text": RANK}},
         "showlegend": True,
-        "legend": {"orientation": "h", "y": -0.2, "yanchor": "top"},
-        "margin": {"l": 64, "r": 16, "t": 28, "b": 90},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
+        "margin": {"l": 64, "r": 16, "t": 28, "b": 56},
     }
     return Plot("Learning curves", data, layout, 480)
 
@@ -292,12 +259,3 @@ def _spread(count: int) -> np.ndarray:
 
 def _scale() -> list[list[Any]]:
     return [[i / 3, f"var(--scale-{i})"] for i in range(4)]
-
-
-def plots_html(plots: Mapping[str, Plot]) -> str:
-    """Plots under their headings, side by side where there is room."""
-    parts = [
-        f"<figure><figcaption><b>{escape(title)}</b></figcaption>{plot.html()}</figure>"
-        for title, plot in plots.items()
-    ]
-    return f'<div class="pictures plots">{"".join(parts)}</div>'

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
-from html import escape
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from xdesc_jax import __version__, console
+import numpy as np
+
+from xdesc_jax import console
 from xdesc_jax.config import TrainConfig, from_dict
-from xdesc_jax.evaluate.page import definitions, number, table, write_page
 from xdesc_jax.files import dry_run
 from xdesc_jax.files.whole import atomic, making, read_json
+from xdesc_jax.reports.page import write_page
+from xdesc_jax.reports.parts import Answer, Cell, Column, Definitions, Gallery, Group, Number, Section, Table
+from xdesc_jax.reports.settings import Settings
 from xdesc_jax.sweep import drawing
+from xdesc_jax.sweep.config import SweepConfig
 from xdesc_jax.sweep.config_file import config_source
 from xdesc_jax.sweep.fields import Axis, axis, shortened, text, varies
 from xdesc_jax.sweep.ranking import SEED, Setting, counts, ranked
@@ -33,7 +37,6 @@ from xdesc_jax.sweep.results import (
     write_merged,
 )
 
-_MISSING = -1e300  # what an absent number sorts as
 _FIGURES = {
     "rank1": "rank-1, translated",
     "joint_rank1": "rank-1, joint space",
@@ -55,8 +58,8 @@ _MEANING = {
         "trained to the end; ended early by successive halving; loss no longer a finite number. Diverged members are "
         "never among the best"
     ),
-    "rows/s, seconds": (
-        "rows of the batches that a population shares, a second, and the time of the member's steps at that rate"
+    "time, speed": (
+        "speed: rows of the batches that a population shares, a second; time: that of the member's steps at that speed"
     ),
 }
 
@@ -94,7 +97,13 @@ def report(workdir: Path, *, out: Path | None = None, best: int = 5) -> Path:
             making(made)
     files = write_best(workdir, winners)
     write_merged(workdir)
-    write_page(out, f"Sweep {workdir.resolve().name}", _page(workdir, out, sweep, records, files), drawing.style())
+    swept = sweep.get("config") or {}
+    write_page(
+        out, f"Sweep {workdir.resolve().name}", answer(sweep, records), _sections(workdir, out, sweep, records, files),
+        settings=Settings.of(swept, SweepConfig().describe()),
+        provenance={"made by": "xdesc sweep", **{k: v for k, v in sweep.items() if k not in ("members", "config")}},
+        scripts=[drawing.script()],
+    )  # fmt: skip
     columns, rows = table_rows(winners, varying(sweep, records))
     console.table(f"best of {_counts(records)}", columns, rows)
     if not winners:
@@ -166,58 +175,73 @@ def _about(workdir: Path, place: int, setting: Setting, name: str) -> str:
     return "\n".join([*lines, *(["", "Swept fields: " + "; ".join(swept) + "."] if swept else []), "", command])
 
 
-def _page(
+def answer(sweep: Mapping[str, Any], records: Sequence[Record]) -> Answer:
+    """The best setting, its figure and its values of what varies."""
+    best, *others = ranked(records)
+    diverged = sum(record["status"] == "diverged" for record in records)
+    planned = max(len(sweep.get("members", ())), len(records))
+    ended = [Number(f"{len(records)} of {planned}", "members ended")]
+    ended += [Number(str(diverged), "diverged")] if diverged else []
+    if best.mean is None:
+        return Answer(f"None of {_many(len(records), 'member')} has a figure to rank it by.", ended)
+    named = {name: field_value(best.best, name) for name in varying(sweep, records) if name != SEED}
+    values = [f"{name} {shortened(text(value), 40)}" for name, value in named.items()]
+    spread = f" \u00b1 {best.deviation:.3f} over {best.seeds} seeds" if best.deviation is not None else ""
+    sentence = f"Best of {_many(len(records), 'member')}: mean rank-1 {best.mean:.3f}{spread}"
+    numbers = [Number(f"{best.mean:.3f}", "mean rank-1 of the best setting")]
+    means = [best.mean, *(setting.mean for setting in others if setting.mean is not None)]
+    if len(means) > 1:
+        numbers.append(Number(f"{np.median(means):.3f}", f"median of {len(means)} settings"))
+    figures = mean_figures(best.best)
+    for name in ("rank1", "joint_rank1"):
+        numbers += [Number(f"{figures[name]:.3f}", f"{_FIGURES[name]}, its best seed")] if name in figures else []
+    return Answer(sentence + (f", with {', '.join(values)}." if values else "."), [*numbers, *ended])
+
+
+def _sections(
     workdir: Path, out: Path, sweep: Mapping[str, Any], records: Sequence[Record], files: Mapping[str, Path]
-) -> list[str]:
+) -> list[Section]:
     axes = varying(sweep, records)
     settings = ranked(records)
-    best = [setting.best for setting in settings if setting.best["member"] in files]
-    body = [f"<h1>Sweep {escape(workdir.resolve().name)}</h1>", f"<p>{_ended(sweep, records)}.</p>"]
-    if "descriptors" in axes:
-        body.append(
-            '<p class="faint">Which descriptors take part varies: the figures of members are means over different '
-            "pairs, and compare only among members of the same descriptors.</p>"
-        )
-    body += ["<h2>Best settings</h2>"]
     shown = [setting for setting in settings if setting.best["member"] in files]
-    body += [_settings(shown, axes, out, files)] if shown else ["<p>No member has a figure to rank it by.</p>"]
-    body += _plots(records, axes, best)
+    nothing = "" if shown else "No member has a figure to rank it by."
+    about = f"{_DIFFERENT_PAIRS if 'descriptors' in axes else ''}{nothing}"
+    sections = [Section("Best settings", [_settings(shown, axes, out, files)] if shown else [], about)]
+    sections += _plots(records, axes, [setting.best for setting in shown])
     if len(settings) < len(records):
-        body += ["<h2>Settings</h2>", f"<p>{_SETTINGS_EXPLAINED}</p>", _find("settings", "of a setting")]
-        body += [f'<div id="settings" class="tall">{_settings(settings, axes, out, files)}</div>']
-    body += ["<h2>Members</h2>", _find("members", "of a member")]
-    body += [f'<div id="members" class="tall">{_members(records, axes, workdir, out, files)}</div>']
+        found = _settings(settings, axes, out, files, find="words of a setting", anchor="settings", tall=True)
+        sections.append(Section("Settings", [found], _SETTINGS_EXPLAINED))
+    sections.append(Section("Members", [_members(records, axes, workdir, out, files)], f"{_ended(sweep, records)}."))
     lost = [record for record in records if record["status"] == "diverged"]
     if lost:
-        body += ["<h2>Diverged members</h2>", _diverged(lost, axes)]
-    about = {k: v for k, v in sweep.items() if k != "members"}
-    body += ["<h2>What the figures mean</h2>", definitions(_MEANING)]
-    body += ["<h2>Sweep</h2>", definitions({**about, "xdesc": __version__}), drawing.script()]
-    return body
+        sections.append(Section("Diverged members", [_diverged(lost, axes)]))
+    return [*sections, Section("What the figures mean", [Definitions(_MEANING)])]
 
 
+_DIFFERENT_PAIRS = (
+    "Which descriptors take part varies: the figures of members are means over different pairs, and compare only among "
+    "members of the same descriptors. "
+)
 _SETTINGS_EXPLAINED = (
     "Members that differ in their seed alone are one setting: mean \u00b1 standard deviation over the seeds that "
     "finished. Settings of which a seed diverged stand behind those without, settings stopped early behind both."
 )
 
 
-def _plots(records: Sequence[Record], axes: Mapping[str, Axis], best: Sequence[Record]) -> list[str]:
+def _plots(records: Sequence[Record], axes: Mapping[str, Axis], best: Sequence[Record]) -> list[Section]:
     ranks = [record for record in records if counts(record)]
-    body = []
+    sections = []
     if axes and len(ranks) > 1:
-        body += ["<h2>Parallel coordinates</h2>", f'<p class="faint">{_lines_explained(records)}</p>']
-        body += [drawing.parallel_coordinates(records, list(axes.values())).html()]
+        lines = drawing.parallel_coordinates(records, list(axes.values()))
+        sections.append(Section("Parallel coordinates", [lines], _lines_explained(records)))
     if axes and ranks:
-        body += ["<h2>Ablation</h2>", f'<p class="faint">{_ABLATION_EXPLAINED}</p>']
-        panels = {name: drawing.ablation(records, found, list(axes)) for name, found in axes.items()}
+        panels = Gallery([drawing.ablation(records, found, list(axes)) for found in axes.values()], least_px=400)
         bars = drawing.importance(records, list(axes.values())) if len(axes) > 1 else None
-        body += [drawing.plots_html(panels)]
-        if bars is not None:
-            body += ["<h3>What each field explains</h3>", f'<p class="faint">{_SHARES_EXPLAINED}</p>', bars.html()]
+        explained = [Group("What each field explains", [bars], _SHARES_EXPLAINED)] if bars is not None else []
+        sections.append(Section("Ablation", [panels, *explained], _ABLATION_EXPLAINED))
     if any(record.get("history") for record in records):
-        body += ["<h2>Learning curves</h2>", drawing.learning_curves(records, best, list(axes)).html()]
-    return body
+        sections.append(Section("Learning curves", [drawing.learning_curves(records, best, list(axes))]))
+    return sections
 
 
 _ABLATION_EXPLAINED = (
@@ -243,87 +267,70 @@ def _lines_explained(records: Sequence[Record]) -> str:
     return told
 
 
-def _settings(settings: Sequence[Setting], axes: Mapping[str, Axis], out: Path, files: Mapping[str, Path]) -> str:
+def _settings(
+    settings: Sequence[Setting], axes: Mapping[str, Axis], out: Path, files: Mapping[str, Path], **options: Any
+) -> Table:
     names = [name for name in axes if name != SEED]
     rows = []
     for place, setting in enumerate(settings, 1):
         member, path = setting.best["member"], files.get(setting.best["member"])
-        cells = [number(str(place)), number(str(setting), _MISSING if setting.mean is None else setting.mean)]
-        cells += [number(str(setting.seeds)), number(str(setting.diverged))]
-        cells += [_value(axes[name], field_value(setting.best, name)) for name in names]
-        cells += [f'<td class="text"><a href="#member-{escape(member)}">{escape(member)}</a></td>']
-        cells += [f'<td class="text">{_link(path.name, path, out) if path else ""}</td>']
-        rows.append("".join(cells))
-    return _table(["", drawing.RANK, "seeds", "diverged", *names, "best seed", "configuration"], rows, axes)
+        values = [_value(axes[name], field_value(setting.best, name)) for name in names]
+        rows.append([
+            place, Cell(str(setting), setting.mean), setting.seeds, setting.diverged, *values,
+            Cell(member, href=f"#member-{member}"), Cell(path.name, href=_href(path, out)) if path else "",
+        ])  # fmt: skip
+    heads = [Column("#"), Column(drawing.RANK), Column("seeds"), Column("diverged"), *_heads(axes, names)]
+    return Table([*heads, Column("best seed", text=True), Column("configuration", text=True)], rows, **options)
 
 
 def _members(
     records: Sequence[Record], axes: Mapping[str, Axis], workdir: Path, out: Path, files: Mapping[str, Path]
-) -> str:
+) -> Table:
     means = {record["member"]: mean_figures(record) for record in records}
     figures = {name: label for name, label in _FIGURES.items() if any(name in found for found in means.values())}
     rows = []
     for record in sorted(records, key=lambda r: (not counts(r), -(r["mean_rank1"] or 0))):
-        member, status = record["member"], record["status"]
+        member, path = record["member"], files.get(record["member"])
         run = workdir / (record.get("run") or "")
-        linked = _link(member, run, out) if record.get("run") and run.exists() else escape(member)
-        cells = [f'<td class="text" id="member-{escape(member)}">{linked}</td>']
-        cells += [f'<td class="text"><span class="mode {status}">{status}</span></td>']
-        cells += [_figure(record["mean_rank1"], 4)]
-        cells += [_value(found, field_value(record, name)) for name, found in axes.items()]
-        cells += [_figure(means[member].get(name), 4) for name in figures]
-        cells += [
-            _figure(record.get(name), 0) for name in ("best_epoch", "epoch", "steps", "seconds", "rows_per_second")
-        ]
-        path = files.get(member)
-        cells += [f'<td class="text">{_link(path.name, path, out) if path else ""}</td>']
-        rows.append("".join(cells))
-    last = ["best epoch", "epoch", "steps", "seconds", "rows/s", "configuration"]
-    return _table(["member", "status", drawing.RANK, *axes, *figures.values(), *last], rows, axes)
+        linked = _href(run, out) if record.get("run") and run.exists() else ""
+        rows.append([
+            Cell(member, href=linked, anchor=f"member-{member}"),
+            Cell(record["status"], badge=record["status"]),
+            record["mean_rank1"],
+            *(_value(found, field_value(record, name)) for name, found in axes.items()),
+            *(means[member].get(name) for name in figures),
+            *(record.get(name) for name in ("best_epoch", "epoch", "steps", "seconds", "rows_per_second")),
+            Cell(path.name, href=_href(path, out)) if path else "",
+        ])  # fmt: skip
+    heads = [Column("member", text=True), Column("status", text=True), Column(drawing.RANK, digits=4)]
+    heads += [*_heads(axes, axes), *(Column(label, digits=4) for label in figures.values())]
+    heads += [Column(name, digits=0) for name in ("best epoch", "epoch", "steps")]
+    heads += [Column("time", "s", digits=0), Column("speed", "rows/s", digits=0), Column("configuration", text=True)]
+    return Table(heads, rows, find="words of a member", anchor="members", tall=True)
 
 
-def _diverged(records: Sequence[Record], axes: Mapping[str, Axis]) -> str:
+def _diverged(records: Sequence[Record], axes: Mapping[str, Axis]) -> Table:
     rows = []
     for record in records:
-        cells = [f'<td class="text"><a href="#member-{escape(record["member"])}">{escape(record["member"])}</a></td>']
-        cells += [f'<td class="text">{escape(record.get("reason") or "")}</td>', _figure(record.get("epoch"), 0)]
-        cells += [_value(found, field_value(record, name)) for name, found in axes.items()]
-        rows.append("".join(cells))
-    return _table(["member", "reason", "epochs", *axes], rows, axes)
+        values = [_value(found, field_value(record, name)) for name, found in axes.items()]
+        member = record["member"]
+        rows.append([Cell(member, href=f"#member-{member}"), record.get("reason") or "", record.get("epoch"), *values])
+    heads = [Column("member", text=True), Column("reason", text=True), Column("epochs"), *_heads(axes, axes)]
+    return Table(heads, rows)
 
 
-def _table(columns: Sequence[str], rows: Sequence[str], axes: Mapping[str, Axis]) -> str:
-    """A sortable table; headings of texts stand left, as their cells do, and those of nested fields fold."""
-    made = table(columns, rows, 0)
-    texts = {"member", "status", "reason", "best seed", "configuration"}
-    texts |= {name for name, found in axes.items() if not found.numeric}
-    for column in columns:
-        kind = " class=text" if column in texts else ""
-        folded = escape(column).replace(".", ".<br>") if column in axes else escape(column)
-        made = made.replace(f"<th>{escape(column)}</th>", f"<th{kind}>{folded}</th>", 1)
-    return made
+def _heads(axes: Mapping[str, Axis], names: Iterable[str]) -> list[Column]:
+    return [Column(name, text=not axes[name].numeric) for name in names]
 
 
-def _value(found: Axis, value: Any) -> str:
+def _value(found: Axis, value: Any) -> Cell:
     if found.numeric:
-        return number(f"{value:.4g}" if isinstance(value, float) else str(value), float(value))
-    return f'<td class="text long" title="{escape(text(value))}">{escape(text(value))}</td>'
+        return Cell(f"{value:.4g}" if isinstance(value, float) else str(value), float(value))
+    return Cell(text(value))
 
 
-def _figure(value: float | None, digits: int) -> str:
-    return number("-" if value is None else f"{value:,.{digits}f}", _MISSING if value is None else float(value))
-
-
-def _link(label: str, target: Path, page: Path) -> str:
-    relative = os.path.relpath(target.resolve(), page.resolve().parent)
-    return f'<a href="{escape(quote(relative))}">{escape(label)}</a>'
-
-
-def _find(rows: str, whose: str) -> str:
-    return (
-        f'<div class="find"><input type="search" data-rows="{rows}" placeholder="Find words {whose}" '
-        f'aria-label="Find words {whose}"><output class="faint"></output></div>'
-    )
+def _href(target: Path, page: Path) -> str:
+    return quote(os.path.relpath(target.resolve(), page.resolve().parent))
 
 
 def _ended(sweep: Mapping[str, Any], records: Sequence[Record]) -> str:
@@ -334,4 +341,8 @@ def _ended(sweep: Mapping[str, Any], records: Sequence[Record]) -> str:
 def _counts(records: Sequence[Record]) -> str:
     found = {status: sum(record["status"] == status for record in records) for status in STATUSES}
     listed = ", ".join(f"{n} {status}" for status, n in found.items() if n)
-    return f"{len(records)} member{'s' if len(records) > 1 else ''} ({listed})"
+    return f"{_many(len(records), 'member')} ({listed})"
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"

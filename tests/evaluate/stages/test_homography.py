@@ -96,6 +96,6 @@ def test_bad_scenes_end_in_one_line_and_status_2(scene_folder, feature_folder, t
 
 def test_evaluation_needs_no_jax_flax_or_tensorflow():
     blocked = "import sys; sys.modules.update(dict.fromkeys(['jax', 'flax', 'tensorflow', 'cv2', 'pycolmap']));"
-    modules = ("measures", "scenes", "homography", "drawing", "report", "command", "calibrate")
+    modules = ("measures", "scenes", "homography", "drawing", "report", "stages.homography", "calibrate")
     imports = ";".join(f"import xdesc_jax.evaluate.{name}" for name in modules)
     subprocess.run([sys.executable, "-c", blocked + imports], check=True, capture_output=True)

@@ -20,6 +20,7 @@ from xdesc_jax.evaluate.scenes import Scene, find_scenes
 from xdesc_jax.features.store import FeatureStore
 from xdesc_jax.files import dry_run
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, read_json, write_json
+from xdesc_jax.reports.settings import Settings, defaults_of
 from xdesc_jax.translation.translator import Translator
 
 RESULTS, REPORT = "homography.json", "report.html"
@@ -100,8 +101,10 @@ def homography(
         results = [Result.from_dict(value) for value in read_json(path)["results"]]
     else:
         results = evaluate(found, stores, translator)
+        given = {"descriptors": descriptors, "keypoints": keypoints, "max_keypoints": max_keypoints, "weights": weights}
+        used = Settings.of(given, defaults_of(homography))
         with console.status("drawing the report"):
-            _write_report(out / REPORT, scenes, found, stores, translator, results, settings)
+            _write_report(out / REPORT, scenes, found, stores, translator, results, used, settings)
         as_json = [result.to_dict() for result in results]
         write_json(path, {"hash": expected, "settings": settings, "results": as_json})
     print_table(results)
@@ -121,22 +124,24 @@ def _write_report(
     stores: Mapping[str, Path],
     translator: Translator | None,
     results: Sequence[Result],
-    settings: Mapping[str, Any],
+    settings: Settings,
+    provenance: Mapping[str, Any],
 ) -> None:
     """The report, with the matches of the middle pair of the first scene drawn."""
-    from xdesc_jax.evaluate.report import Section, highlights, matched_pictures, model_card, write_report
+    from xdesc_jax.evaluate.report import Evaluation, highlights, matched_pictures, write_report
     from xdesc_jax.features.images import read_gray
 
     pair = scenes[0].pairs[len(scenes[0].pairs) // 2]
     photos = read_gray(root / pair.query), read_gray(root / pair.database)
     pictures = matched_pictures(pair, photos, stores, translator, highlights(results))
-    text = f"{settings['pairs']} pairs of {len(scenes)} scenes; the query is photo 1 of each scene."
+    text = f"{provenance['pairs']} pairs of {len(scenes)} scenes; the query is photo 1 of each scene."
     write_report(
         path,
         "Matching under known homographies",
-        [Section("Scenes", text, results, f"{pair.query} and {pair.database}", pictures)],
+        [Evaluation("Scenes", text, results, f"{pair.query} and {pair.database}", pictures)],
         settings=settings,
-        model=model_card(translator) if translator else None,
+        provenance={"made by": "xdesc evaluate homography", **provenance},
+        model=translator,
     )
 
 

@@ -53,6 +53,7 @@ def localization(
     """
     from xdesc_jax.colmap.bindings.api import read_model
     from xdesc_jax.evaluate.map_report import write_localization_report
+    from xdesc_jax.reports.settings import Settings, defaults_of
 
     results, reference, out = Path(results), Path(reference), Path(out)
     settings = {
@@ -80,8 +81,12 @@ def localization(
             raise ValueError(f"{map}: cannot be aligned to {reference}: {error}") from error
         poses = {name: moved.pose(pose) for name, pose in poses.items()}
     errors = pose_errors(poses, true, asked, scale)
+    given = {"scale": scale, "queries": settings["queries"], "map": map and str(map), "seed": seed}
     with console.status("drawing the report"):
-        write_localization_report(out / REPORT, errors, found, settings)
+        write_localization_report(
+            out / REPORT, errors, found, settings=Settings.of(given, defaults_of(localization)),
+            provenance={"made by": "xdesc evaluate localization", "results": str(results), "reference": str(reference)},
+        )  # fmt: skip
     write_json(out / RESULTS, {"settings": settings, **to_dict(errors, found)})
     console.figures("Localisation", table_rows(errors))
     console.result(out, figures=out / RESULTS, report=out / REPORT)

@@ -50,6 +50,7 @@ def sfm(
     from xdesc_jax.colmap.bindings.api import read_model
     from xdesc_jax.evaluate.map_report import write_sfm_report
     from xdesc_jax.matching.feature_set import FeatureSet
+    from xdesc_jax.reports.settings import Settings, defaults_of
 
     model, reference, out = Path(model), Path(reference), Path(out)
     settings = {
@@ -75,8 +76,13 @@ def sfm(
         value["covisibility"] = {
             "kinds": shared.kinds, "by_count": shared.by_count, "together": shared.together,
         }  # fmt: skip
+    files = {name: settings[name] for name in ("model", "reference", "features")}
     with console.status("drawing the report"):
-        write_sfm_report(out / REPORT, result, found, truth.poses, shared, settings)
+        write_sfm_report(
+            out / REPORT, result, found, truth.poses, shared,
+            settings=Settings.of({"scale": scale, "seed": seed}, defaults_of(sfm)),
+            provenance={"made by": "xdesc evaluate sfm", **files},
+        )  # fmt: skip
     write_json(out / RESULTS, value)
     console.figures("Reconstruction", table_rows(result))
     console.result(out, figures=out / RESULTS, report=out / REPORT)
