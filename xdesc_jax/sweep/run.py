@@ -22,7 +22,7 @@ from xdesc_jax.sweep.member_run import divergence, epochs_done, record
 from xdesc_jax.sweep.member_run import folder_of as run_of
 from xdesc_jax.sweep.results import append_result, read_results, write_merged
 from xdesc_jax.train.checkpoint import METRIC
-from xdesc_jax.train.devices import Devices
+from xdesc_jax.train.devices import Backend, Devices
 from xdesc_jax.train.run_directory import clear, history, keep_settings
 from xdesc_jax.train.translators import inputs
 
@@ -38,12 +38,13 @@ def sweep(
     shard: str = "0/1",
     population: int = 16,
     steps_per_dispatch: int = 1,
+    backend: Backend = "pmap",
     require_accelerator: bool = False,
     overwrite: bool = False,
 ) -> Path:
     """Trains every configuration of a sweep. Started again with the same settings, it goes on where it stopped.
 
-    Configurations that differ in seed, learning rate, schedule, warm-up, weights and margins of the losses or in which
+    Configurations that differ in seed, numbers of the optimiser, weights and margins of the losses or in which
     descriptors take part train together, on the same batches; others in turn. Each ends as if it had trained alone.
 
     Args:
@@ -53,6 +54,8 @@ def sweep(
         shard: i/n, i from 0: train only part i of n; for job arrays. Successive halving chooses within a shard.
         population: the most configurations that train together.
         steps_per_dispatch: steps that the host hands to the devices at once; changes nothing but the speed.
+        backend: how the step runs on several devices: `pmap` (each computes its part), or `sharded` (`jit` of the
+            global batch, XLA puts in the collectives); changes nothing but the speed.
         require_accelerator: fail where there is none, instead of training on the CPU.
         overwrite: discard what is in the folder.
 
@@ -70,7 +73,7 @@ def sweep(
     info = RecordInfo.load(data)
     members = expand(settings)
     # What cannot be carried out must fail before anything is trained.
-    devices = Devices.choose([m.config.batch_size for m in members], require_accelerator, steps_per_dispatch)
+    devices = Devices.choose([m.config.batch_size for m in members], require_accelerator, steps_per_dispatch, backend)
     for member in members:
         inputs.choose_specs(info, member.config)
     if settings.halving and len({m.config.epochs for m in members}) > 1:
@@ -85,7 +88,7 @@ def sweep(
             "populations": ", ".join(str(len(group)) for group in plan.groups(mine, population)) or "none",
             "halving": f"one of {settings.halving} goes on" if settings.halving else "none",
             "data": data,
-            "devices": str(devices),
+            "devices": f"{devices}, {backend}",
         },
     )
     lines = workdir / "results" / f"{index}-of-{count}.jsonl"
