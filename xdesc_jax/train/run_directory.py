@@ -70,6 +70,11 @@ def keep_settings(
         versions = {name: importlib.metadata.version(name) for name in PACKAGES}
         write_json(path, {**settings, "versions": versions})
     elif (found := read_json(path))["hash"] != settings["hash"]:
+        if file == SETTINGS and (lacking := _lacking(found.get("config", {}), settings["config"])):
+            raise ValueError(
+                f"{run}: was started by an earlier version, whose configuration has no {', '.join(lacking)}; it cannot "
+                "go on with this one. Export it, and start from the exported file with --init in another folder"
+            )
         parts = zip(decisive(found), decisive(settings), strict=True)
         what = "; ".join(line for old, new in parts for line in differences(old, new))
         refusal = ValueError(f"{run}: was started with other settings ({what}); pass --overwrite or another folder")
@@ -84,6 +89,17 @@ def keep_settings(
 
 def _epochs(run: Path, settings: dict[str, Any]) -> tuple[int, int, str]:
     return max((entry["epoch"] for entry in history(run)), default=0), settings["config"]["epochs"], "epochs"
+
+
+def _lacking(found: dict[str, Any], expected: dict[str, Any], prefix: str = "") -> list[str]:
+    """Fields of a configuration that an earlier version did not have."""
+    names = []
+    for name, value in expected.items():
+        if name not in found:
+            names.append(prefix + name)
+        elif isinstance(value, dict) and isinstance(found[name], dict):
+            names += _lacking(found[name], value, f"{prefix}{name}.")
+    return names
 
 
 def read_settings(

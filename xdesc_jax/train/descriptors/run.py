@@ -20,14 +20,17 @@ from xdesc_jax.data.mixture import Mixture, Part, validation_rows
 from xdesc_jax.features import l2net
 from xdesc_jax.features.l2net import L2Net
 from xdesc_jax.files.whole import config_hash, content_hash, read_json, write_json
+from xdesc_jax.train import hosts
 from xdesc_jax.train.checkpoint import Checkpoints, Position
 from xdesc_jax.train.descriptors.config import DescriptorConfig
-from xdesc_jax.train.descriptors.step import DescriptorHyper, augment, create_state, network_of, train_step
+from xdesc_jax.train.descriptors.step import DescriptorHyper, augment, create_state, keys_of, network_of, train_step
 from xdesc_jax.train.descriptors.validation import validator
-from xdesc_jax.train.devices import Devices
+from xdesc_jax.train.devices import Backend, Devices
 from xdesc_jax.train.loop import fit
+from xdesc_jax.train.optimizer import numbers_of
+from xdesc_jax.train.randomness import Use, key_of
 from xdesc_jax.train.run_directory import clear, history, keep_settings, resumed
-from xdesc_jax.train.state import SCHEDULES, TrainState, learning_rate_factor
+from xdesc_jax.train.state import TrainState
 
 
 def train_descriptor(
@@ -37,6 +40,7 @@ def train_descriptor(
     *,
     init: Path | None = None,
     steps_per_dispatch: int = 1,
+    backend: Backend = "pmap",
     require_accelerator: bool = False,
     overwrite: bool = False,
 ) -> Path:
@@ -48,6 +52,7 @@ def train_descriptor(
         workdir: the run directory.
         init: weight file to start from, of either network.
         steps_per_dispatch: steps that the host hands to the devices at once; changes nothing but the speed.
+        backend: how the step runs on several devices, see `parallel.BACKENDS`; changes nothing but the speed.
         require_accelerator: fail where there is none, instead of training on the CPU.
         overwrite: discard what is in `workdir`.
 
@@ -59,16 +64,20 @@ def train_descriptor(
         FloatingPointError: training diverged.
     """
     run = Path(workdir)
-    devices = Devices.choose([config.batch_size], require_accelerator, steps_per_dispatch)
+    devices = Devices.choose([config.batch_size], require_accelerator, steps_per_dispatch, backend)
     device = f"{devices} ({os.cpu_count()} cores)" if devices.platform == "cpu" else str(devices)
     # What cannot be carried out must fail here, before anything is written.
     init = pretrained.resolve(init, "weights") if init else None
     given = l2net.load_either(init) if init else None
     with console.status("opening the records"):
-        training = Mixture(parts, config.batch_size, config.seed, config.resident, config.rows_per_epoch)
+        training = Mixture(
+            parts, config.batch_size, config.seed, config.resident, config.rows_per_epoch, jax.process_index(),
+            jax.process_count(),
+        )  # fmt: skip
         held_out = {name: validation_rows(p, config.validation_rows) for name, p in _names(parts).items()}
-    clear(run, overwrite)
-    run_hash = _prepare(run, config, parts, training, init, device)
+    with hosts.lead_first("settings"):
+        clear(run, overwrite)
+        run_hash = _prepare(run, config, parts, training, init, device)
     console.settings(
         f"xdesc train-descriptor -> {run}",
         {
@@ -79,27 +88,29 @@ def train_descriptor(
             ),
             "init": init,
             "epoch": f"{training.batches_per_epoch:,} steps, {training.rows:,} pairs",
-            "devices": device,
+            "devices": f"{device}, {console.counted(jax.process_count(), 'host')}, {backend}",
         },
     )
     measure = validator(config.network, config.loss, config.margin, config.batch_size)
 
     def validate(state: TrainState) -> dict[str, Any]:
-        params, stats = jax.device_get((state.params, state.batch_stats))
-        return measure(network_of(params, stats), held_out)
+        # Every host measures, by itself.
+        held = jax.device_get(state.weights)
+        return measure(network_of(**held), held_out)
 
     with closing(Checkpoints(run, run_hash)) as checkpoints:
         with console.status("preparing the network"):
             state, start = _begin(checkpoints, config, given)
-        if not (run / "start.json").exists():
+        if hosts.is_lead() and not (run / "start.json").exists():
             with console.status("validating what training starts from"):
                 write_json(run / "start.json", validate(state))  # untrained, or of the weights given
         fit(
             state, start, _step(config, training, devices.platform), devices, devices.batches(training), validate,
-            checkpoints, run, config, jax.random.fold_in(jax.random.key(config.seed), 1),
-            DescriptorHyper(config.optimizer.learning_rate, config.margin),
+            checkpoints, run, config, keys_of(config.seed),
+            DescriptorHyper(numbers_of(config.optimizer), config.margin),
         )  # fmt: skip
-    _summary(run)
+    if hosts.is_lead():
+        _summary(run)
     return run
 
 
@@ -110,7 +121,6 @@ def _names(parts: list[Part]) -> dict[str, Part]:
 
 
 def _step(config: DescriptorConfig, training: Mixture, platform: str) -> partial:
-    total = config.epochs * training.batches_per_epoch
     changes = dataclasses.asdict(config.augmentation)
     return partial(
         train_step,
@@ -119,20 +129,16 @@ def _step(config: DescriptorConfig, training: Mixture, platform: str) -> partial
         augmentation=partial(augment, **changes) if any(changes.values()) else None,
         dropout=config.dropout,
         weight_decay=config.weight_decay,
-        rate_factor=partial(
-            learning_rate_factor,
-            schedule=SCHEDULES.index(config.optimizer.schedule),
-            warmup_steps=config.optimizer.warmup_steps,
-            total_steps=total,
-        ),  # fmt: skip
-        convolution=l2net.training_convolution(platform),
+        total_steps=config.epochs * training.batches_per_epoch,
+        convolution=l2net.training_convolution(platform, config.precision),
+        mining_precision=config.mining_precision,
     )
 
 
 def _begin(checkpoints: Checkpoints, config: DescriptorConfig, given: L2Net | None) -> tuple[TrainState, Position]:
     """The state to start from: the latest good checkpoint, the weights given with --init, or fresh ones."""
-    key = jax.random.fold_in(jax.random.key(config.seed), 0)
-    state = create_state(given or jax.jit(l2net.init)(key))
+    net = given or jax.jit(l2net.init)(key_of(config.seed, Use.WEIGHTS))
+    state = create_state(net, average=config.optimizer.ema > 0)
     return resumed(checkpoints, state) or (state, Position(0, 0, 0))
 
 
