@@ -166,24 +166,31 @@ def test_a_query_without_keypoints_or_pairs_fails(place, tmp_path, queries):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{query} absent.jpg", "names 1 photos that are not in the map, first ['absent.jpg']"),
-        ("absent.jpg {photo}", "names 1 photos that are not in the query list, first ['absent.jpg']"),
+        ("{query} absent.jpg", "names 7 photos that are not in the map, first ['absent.jpg0'"),
+        ("absent.jpg {photo}", "names 7 photos that are not in the query list, first ['absent.jpg0'"),
+        ("{query} {unregistered}", "names 1 photos that are not in the map"),
+        ("{query} one with blanks.jpg", "names 7 photos that are not in the map, first ['one with blanks.jpg0'"),
     ],
 )
-def test_pairs_that_name_unknown_photos_are_refused(place, tmp_path, queries, pairs, capsys, line, message):
+def test_pairs_of_other_photos_are_left_out_and_counted(place, tmp_path, queries, pairs, capsys, line, message):
+    line = line.format(query=place.queries[0], photo=place.names[0], unregistered=place.queries[1])
+    others = [line.replace(".jpg", f".jpg{i}", 1) if ".jpg" in line else line for i in range(7)]
     with pairs.open("a") as file:
-        file.write(line.format(query=place.queries[0], photo=place.names[0]) + "\n")
-    assert run(place, tmp_path / "out", queries, "--pairs", pairs) == 2
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
-def test_pairs_with_photos_that_are_not_registered_are_left_out(place, tmp_path, queries, pairs, capsys):
-    with pairs.open("a") as file:
-        file.write(f"{place.queries[0]} {place.queries[1]}\n")
+        file.write("".join(f"{other}\n" for other in others))
     assert run(place, tmp_path / "out", queries, "--pairs", pairs) == 0
     check_exact(place, tmp_path / "out")
-    assert "1 photos are not registered in the map" in " ".join(capsys.readouterr().err.split())
+    assert results(tmp_path / "out")["pairs_left_out"] == 7
+    told = " ".join(capsys.readouterr().err.split())
+    assert message in told and "7 of 19 pairs are left out" in told and "6'" not in told
+    assert run(place, tmp_path / "strict", queries, "--pairs", pairs, "--strict") == 2
+    assert message in capsys.readouterr().err and not (tmp_path / "strict").exists()
+
+
+def test_a_list_whose_pairs_are_all_of_other_photos_is_refused(place, tmp_path, queries, pairs, capsys):
+    pairs.write_text(f"{place.queries[0]} absent.jpg\nabsent.jpg {place.names[0]}\n")
+    assert run(place, tmp_path / "out", queries, "--pairs", pairs) == 2
+    assert "names 1 photos that are not in the query list, first ['absent.jpg']" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_queries_without_intrinsics_are_named_or_guessed(place, tmp_path, queries, pairs, capsys):

@@ -8,7 +8,7 @@ length of 1.2 max(width, height), whose `known` is False.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
@@ -44,10 +44,12 @@ class Intrinsics:
         return self.source in ("command line", "file")
 
 
-def read_intrinsics(path: Path | str) -> dict[str, Camera]:
+def read_intrinsics(path: Path | str, known: Collection[str] = ()) -> dict[str, Camera]:
     """Cameras by photo name, of a list in hloc's form, the folder of a COLMAP model, or a COLMAP database.
 
-    A list has a line `name MODEL width height params...` for each photo; names may hold blanks.
+    Args:
+        path: a list has a line `name MODEL width height params...` for each photo; names may hold blanks.
+        known: names that photos have (see `read_queries`).
 
     Raises:
         FileNotFoundError: nothing there.
@@ -64,7 +66,7 @@ def read_intrinsics(path: Path | str) -> dict[str, Camera]:
     with path.open("rb") as file:
         if file.read(7) == b"SQLite ":
             return database_cameras(path)
-    cameras = read_queries(path)
+    cameras = read_queries(path, known)
     if bare := [name for name, camera in cameras.items() if camera is None]:
         raise ValueError(f"{path}: {EXPECTED}, but {bare[0]!r} (first of {len(bare)}) has no intrinsics")
     return {name: camera for name, camera in cameras.items() if camera is not None}

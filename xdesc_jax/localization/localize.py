@@ -9,7 +9,7 @@ each pose rests on.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,12 +23,12 @@ from xdesc_jax.colmap.model import Camera, Model
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, read_json, write_json
 from xdesc_jax.localization import correspondences
+from xdesc_jax.localization.candidates import Candidates, read_candidates
 from xdesc_jax.localization.localizer import Localization, Localizer, PoseSettings
 from xdesc_jax.localization.map import SHOWN, LocalizationMap
 from xdesc_jax.localization.query_features import QueryFeatures
 from xdesc_jax.matching.feature_set import FeatureSet, Held
 from xdesc_jax.matching.match import EXHAUSTIVE
-from xdesc_jax.matching.pairs import read_pairs
 from xdesc_jax.matching.retrieval import joint_space
 from xdesc_jax.matching.routes import Router
 from xdesc_jax.translation.translator import Translator
@@ -56,6 +56,7 @@ def localize(
     seed: int = 0,
     assume_focal: bool = False,
     allow_missing: bool = False,
+    strict: bool = False,
     overwrite: bool = False,
 ) -> Path:
     """Query photos -> poses in a map.
@@ -70,7 +71,8 @@ def localize(
         mode: 'native' compares rows as they are, 'embed' in the joint space, 'directional' in `target`, to which
             the map is translated; without a target each query is translated to what the map holds.
         target: see `mode`.
-        pairs: pair list, query and map photo a line; or 'exhaustive' for all photos of the map.
+        pairs: pair list, query and map photo a line; or 'exhaustive' for all photos of the map. Pairs of queries
+            that are not listed, or of photos that the map lacks, are left out and counted (see `strict`).
         retrieval: instead of `pairs`: how many map photos to retrieve for each query, in the joint space.
         ratio: largest first-to-second distance ratio, on the L2 scale; 'None' for mutual neighbours alone;
             'auto' for the calibrated one, 0.9 where none is known.
@@ -82,13 +84,15 @@ def localize(
         assume_focal: guess 1.2 times the longer side as the focal length of queries that are listed without
             intrinsics, and refine it with the pose.
         allow_missing: leave out photos of the model that `features` lack.
+        strict: refuse a pair list that names photos beyond the query list and the map.
         overwrite: replace a result made with other settings.
 
     Returns:
         `out`.
 
     Raises:
-        ValueError: files that do not fit each other, queries without intrinsics, pairs that name unknown photos.
+        ValueError: files that do not fit each other, queries without intrinsics, pairs of which all name unknown
+            photos.
         FileExistsError: `out` was made with other settings and `overwrite` is off.
     """
     reconstruction, out = Path(reconstruction), Path(out)
@@ -134,7 +138,9 @@ def localize(
         sparse = read_model(reconstruction)
         space = joint_space([known], translator) if retrieval is not None else None
         routes = _routes(router, translator, _held(asked, cameras), _held(known, sparse.names), space)
-        candidates = _candidates(pairs, list(cameras), sparse, known)
+        candidates = None
+        if pairs not in (None, EXHAUSTIVE):
+            candidates = read_candidates(Path(pairs), list(cameras), sparse.names, known.names, strict)
         shown = {"map photos": len(sparse.names), "3D points": len(sparse.points), "query photos": len(cameras)}
         paths = {"features": ", ".join(map(str, known.paths)), "query_features": ", ".join(map(str, asked.paths))}
         paths |= {"reconstruction": str(reconstruction), "queries": str(queries), "model": str(model)}
@@ -150,7 +156,9 @@ def localize(
             for name in console.track(list(cameras), "localize", "query")
         }
     where = {"reconstruction": reconstruction, "features": known.paths, "query_features": asked.paths}
-    _write(out, settings, expected, where, routes, cameras, sparse, localized)
+    about = {"settings": settings, "config_hash": expected, "paths": _absolute(where), "compared": routes}
+    about["pairs_left_out"] = candidates.left_out if candidates is not None else 0
+    _write(out, about, cameras, sparse, localized)
     _summarise(localized)
     return out
 
@@ -191,7 +199,7 @@ def _routes(
 
 def cameras_of(queries: Path, asked: FeatureSet, assume_focal: bool) -> dict[str, Camera]:
     """The camera of each query: from the list, or guessed where that is allowed."""
-    listed = read_queries(queries)
+    listed = read_queries(queries, asked.names)
     asked.check_names(list(listed), f"query list {queries}")
     bare = [name for name, camera in listed.items() if camera is None]
     if bare and not assume_focal:
@@ -213,38 +221,6 @@ def cameras_of(queries: Path, asked: FeatureSet, assume_focal: bool) -> dict[str
     return cameras
 
 
-def _candidates(
-    pairs: str | None, queries: Sequence[str], sparse: Model, known: FeatureSet
-) -> dict[str, list[str]] | None:
-    """Query -> photos of the map from a pair list; None where retrieval or all photos take its place.
-
-    Photos that are in the features, but were not registered, are left out.
-    """
-    if pairs is None or pairs == EXHAUSTIVE:
-        return None
-    registered = set(sparse.names)
-    photos = registered.union(known.names)
-    found = read_pairs(Path(pairs), queries, sorted(photos))
-    for place, names, where in ((0, set(queries), "the query list"), (1, photos, "the map")):
-        unknown = list(dict.fromkeys(pair[place] for pair in found if pair[place] not in names))
-        if unknown:
-            raise ValueError(
-                f"{pairs}: names {len(unknown)} photos that are not in {where}, first {unknown[:SHOWN]}; "
-                f"there are {len(names)}, first {sorted(names)[:SHOWN]}"
-            )
-    candidates: dict[str, list[str]] = {name: [] for name in queries}
-    left_out = {b for _, b in found if b not in registered or b not in known}
-    for query, photo in found:
-        if photo not in left_out:
-            candidates[query].append(photo)
-    if left_out:
-        console.warn(
-            f"{pairs}: {len(left_out)} photos are not registered in the map or have no features and are left out, "
-            f"first {sorted(left_out)[:SHOWN]}"
-        )
-    return candidates
-
-
 def _warn_of_map(built: LocalizationMap) -> None:
     if built.missing:
         console.warn(f"{len(built.missing)} photos of the model have no features, first {list(built.missing[:SHOWN])}")
@@ -255,12 +231,12 @@ def _warn_of_map(built: LocalizationMap) -> None:
 
 
 def _localize(
-    localizer: Localizer, asked: FeatureSet, name: str, camera: Camera, candidates: dict[str, list[str]] | None
+    localizer: Localizer, asked: FeatureSet, name: str, camera: Camera, candidates: Candidates | None
 ) -> Localization:
     held = asked.held(name)
     if held is None:
         return Localization("failed", f"no descriptors for {len(asked.keypoints(name))} keypoints")
-    chosen = None if candidates is None else candidates[name]
+    chosen = None if candidates is None else candidates.photos[name]
     try:
         photo = asked.read(name)
         rows = photo.usable_rows()
@@ -288,10 +264,14 @@ def record(found: Localization) -> dict[str, Any]:
     }
 
 
+def _absolute(paths: dict[str, Any]) -> dict[str, Any]:
+    """Absolute paths, so that what is shown later is found from any folder; where they moved the hashes tell."""
+    return {k: [str(p.resolve()) for p in v] if isinstance(v, list) else str(v.resolve()) for k, v in paths.items()}
+
+
 def _write(
-    out: Path, settings: dict[str, Any], expected: str, paths: dict[str, Any], routes: list[str],
-    cameras: dict[str, Camera], sparse: Model, localized: dict[str, Localization],
-) -> None:  # fmt: skip
+    out: Path, about: dict[str, Any], cameras: dict[str, Camera], sparse: Model, localized: dict[str, Localization]
+) -> None:
     # The results vouch for the files beside them, so they go first and come last.
     (out / RESULTS).unlink(missing_ok=True)
     write_poses(out / POSES, {name: found.pose for name, found in localized.items() if found.pose is not None})
@@ -300,16 +280,11 @@ def _write(
         name: dataclasses.replace(found.correspondences, point=sparse.point_ids[found.correspondences.point])
         for name, found in localized.items()
     }
-    correspondences.write(out / correspondences.FILE, expected, matched)
+    correspondences.write(out / correspondences.FILE, about["config_hash"], matched)
     queries = {
         name: {**record(found), "camera": dataclasses.asdict(cameras[name])} for name, found in localized.items()
     }
-    # Absolute, so that what is shown later is found from any folder; where they moved the hashes tell.
-    absolute = {k: [str(p.resolve()) for p in v] if isinstance(v, list) else str(v.resolve()) for k, v in paths.items()}
-    found = {
-        "settings": settings, "config_hash": expected, "paths": absolute, "compared": routes, "queries": queries,
-    }  # fmt: skip
-    write_json(out / RESULTS, found)
+    write_json(out / RESULTS, {**about, "queries": queries})
 
 
 def _summarise(localized: dict[str, Localization]) -> None:

@@ -28,6 +28,7 @@ from xdesc_jax.colmap.cameras import (
     read_intrinsics,
 )
 from xdesc_jax.colmap.database import is_database
+from xdesc_jax.colmap.lists import read_names
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, write_json
 from xdesc_jax.mapping.build import build_database, canonical_pairs, copy_database, made_with
 from xdesc_jax.mapping.from_photos import DATABASE, MODELS
@@ -86,7 +87,7 @@ def reconstruct(
     sources = [Path(path) for path in features]
     out = Path(out)
     with FeatureSet(sources, descriptor) as feature_set:
-        names = feature_set.names if only is None else _read_names(only)
+        names = feature_set.names if only is None else read_names(only, feature_set.names)
         feature_set.check_names(names, f"{only}")
         if matches is None:
             _check_database(sources, camera_per, only)
@@ -97,7 +98,7 @@ def reconstruct(
         poses = model.poses if model else None
         if poses is not None:
             check_poses(names, poses, str(given_poses))
-        listed = read_intrinsics(intrinsics) if intrinsics else {}
+        listed = read_intrinsics(intrinsics, names) if intrinsics else {}
         if model and not intrinsics:
             listed = dict(zip(model.names, model.cameras, strict=True))
         chosen = choose_intrinsics(
@@ -159,19 +160,6 @@ def _check_database(sources: list[Path], camera_per: Sharing | None, only: Path 
     for option, value in (("--camera-per", camera_per), ("--only", only)):
         if value is not None:
             raise ValueError(f"{files}: {option} needs --matches: a database with matches is taken as it is")
-
-
-def _read_names(path: Path) -> list[str]:
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such list of photos")
-    try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8 text ({error})") from error
-    names = sorted({line for line in lines if line})
-    if not names:
-        raise ValueError(f"{path}: holds no name")
-    return names
 
 
 def _check_out(out: Path, sources: list[Path], expected: str, overwrite: bool) -> None:
