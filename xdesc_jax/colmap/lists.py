@@ -40,7 +40,7 @@ def read_names(path: Path | str, known: Collection[str] = ()) -> list[str]:
         ValueError: not UTF-8, or no name at all.
     """
     known, names = frozenset(known), set()
-    for line in read_lines(Path(path)):
+    for line in read_lines(Path(path), "list of photos"):
         quoted = take_quoted(line.text)
         name = known_form(line.raw, known)
         if quoted and not quoted[1] and name not in known:

@@ -50,15 +50,15 @@ class Line:
         return self.text == "#" or self.text.startswith(("# ", "#\t"))
 
 
-def read_lines(path: Path) -> list[Line]:
-    """The lines that are not blank.
+def read_lines(path: Path, what: str = "list") -> list[Line]:
+    """The lines that are not blank, of a file that messages call `what`.
 
     Raises:
         FileNotFoundError: no such file.
         ValueError: no text.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such list")
+        raise FileNotFoundError(f"{path}: no such {what}")
     data = path.read_bytes()
     wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:

@@ -27,7 +27,7 @@ from xdesc_jax.colmap.cameras import (
     database_cameras,
     read_intrinsics,
 )
-from xdesc_jax.colmap.database import is_database
+from xdesc_jax.colmap.database import DatabaseReader, is_database
 from xdesc_jax.colmap.lists import read_names
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, write_json
 from xdesc_jax.mapping.build import build_database, canonical_pairs, copy_database, made_with
@@ -63,7 +63,8 @@ def reconstruct(
 
     Args:
         features: feature files (.h5) and COLMAP databases; a photo is in one of them. One database that has matches
-            needs no --matches. Behind them, `out`.
+            needs no --matches. Alone it keeps its rigs and shared cameras; among others, or with --only or
+            --camera-per, its photos get cameras and frames of their own. Behind them, `out`.
         out: folder for the database, the models and the summary.
         matches: match file (.h5) of the photos, as `xdesc match` writes it.
         photos: folder of the photos, for the cameras' EXIF; nothing else of them is read.
@@ -92,7 +93,7 @@ def reconstruct(
         if matches is None:
             _check_database(sources, camera_per, only)
         else:
-            with MatchFile(matches) as match_file:
+            with MatchFile(matches, feature_set.names) as match_file:
                 canonical_pairs(match_file, feature_set, set(names))
         model = read_model(given_poses) if given_poses else None
         poses = model.poses if model else None
@@ -133,9 +134,13 @@ def reconstruct(
         )  # fmt: skip
         database = out / DATABASE
         if not database.exists():
-            if matches is None:
-                copy_database(sources[0], database, chosen, own_frames=poses is not None, config_hash=expected)
+            if _is_whole(sources, camera_per, only):
+                own_frames = poses is not None
+                copy_database(sources[0], database, chosen, matches, own_frames=own_frames, config_hash=expected)
             else:
+                assert matches is not None, "_check_database asks for one"
+                for path in sources:
+                    _tell_dissolved(path)
                 build_database(
                     database, feature_set, chosen, matches, names=names, per=camera_per or "photo", config_hash=expected
                 )
@@ -150,6 +155,24 @@ def reconstruct(
     about = {"config_hash": expected, "config": config, "cameras": dict(cameras), "database": counts}
     _report(out, names, pairs, about)
     return out
+
+
+def _is_whole(sources: list[Path], camera_per: Sharing | None, only: Path | None) -> bool:
+    """Whether the photos are those of one database, which keeps its cameras, rigs and frames."""
+    return len(sources) == 1 and camera_per is None and only is None and is_database(sources[0])
+
+
+def _tell_dissolved(path: Path) -> None:
+    """Warns of what a database loses where its photos become part of another one."""
+    if not is_database(path):
+        return
+    with DatabaseReader(path) as reader:
+        shared, rigs = reader.sharing()
+    if shared or rigs:
+        console.warn(
+            f"{path}: its photos are taken without its rigs and shared cameras: {rigs} rigs of several cameras and "
+            f"{shared} cameras of several photos come apart; alone, with neither --only nor --camera-per, it keeps them"
+        )
 
 
 def _check_database(sources: list[Path], camera_per: Sharing | None, only: Path | None) -> None:

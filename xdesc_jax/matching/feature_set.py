@@ -75,6 +75,7 @@ class FeatureSet:
             for path in self.paths:
                 reader = DatabaseReader(path) if is_database(path) else FeatureStore(path, fallback=self._given)
                 stack.enter_context(reader)
+                reader.require_photos()
                 self.ratios = ratio_keys.strictest(self.ratios, _ratios(reader))
                 for name in reader.names:
                     other = self._readers.setdefault(name, reader)
@@ -140,11 +141,7 @@ class FeatureSet:
 
     def image_size(self, name: str) -> tuple[int, int]:
         """(width, height) in px; (0, 0) where the file does not say."""
-        reader = self._reader(name)
-        if isinstance(reader, DatabaseReader):
-            return reader.image_size(name)
-        with reader.reading(name) as group:
-            return tuple(int(v) for v in group["image_size"]) if "image_size" in group else (0, 0)  # type: ignore
+        return self._reader(name).image_size(name)
 
     def keypoints(self, name: str) -> np.ndarray:
         """Keypoints of a photo, [N, 2] float32, origin at the centre of the first pixel."""

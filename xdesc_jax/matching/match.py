@@ -25,7 +25,7 @@ from xdesc_jax.colmap.database_writer import DatabaseWriter
 from xdesc_jax.features.store import found_hash
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, write_json
 from xdesc_jax.matching.feature_set import FeatureSet, Held
-from xdesc_jax.matching.matches import MatchWriter, check_names
+from xdesc_jax.matching.matches import Extent, MatchWriter, check_names
 from xdesc_jax.matching.nearest import Matches
 from xdesc_jax.matching.pairs import Pair, distinct, in_blocks, read_pairs
 from xdesc_jax.matching.parts import MatchParts, PairMatches
@@ -142,7 +142,7 @@ def match(
         parts = MatchParts(out.with_name(f".{out.name}.parts"), expected)
         match_pairs(plan, rows0, rows1, matcher, parts)
         writer = _write_database if into_database else _write_file
-        writer(out, first, parts, expected, config)
+        writer(out, first, second, parts, expected, config)
         figures = {**plan.counts, **_figures(plan, parts, first, second, rows0, rows1)}
         for text in rows0.findings() + (rows1.findings() if other else []):
             console.warn(text)
@@ -275,14 +275,28 @@ def match_pairs(plan: MatchPlan, rows0: Rows, rows1: Rows, matcher: Matcher, par
             parts.save(start // PAIRS_A_PART, found)
 
 
-def _write_file(out: Path, features: FeatureSet, parts: MatchParts, expected: str, config: dict[str, Any]) -> None:
+def _write_file(
+    out: Path, first: FeatureSet, second: FeatureSet, parts: MatchParts, expected: str, config: dict[str, Any]
+) -> None:
+    extents: dict[tuple[int, str], Extent] = {}
+
+    def extent(features: FeatureSet, name: str) -> Extent:
+        key = (int(features is second), name)
+        if key not in extents:
+            extents[key] = Extent.of(features.keypoints(name))
+        return extents[key]
+
     with MatchWriter(out, {"config_hash": expected, "mode": config["mode"]}) as writer:
         for found in parts:
-            writer.write(found.name0, found.name1, found.rows0, found.indices, found.scores)
+            a, b = found.name0, found.name1
+            both = (extent(first, a), extent(second, b))
+            writer.write(a, b, found.rows0, found.indices, found.scores, both)
 
 
-def _write_database(out: Path, features: FeatureSet, parts: MatchParts, expected: str, config: dict[str, Any]) -> None:
-    with DatabaseWriter(features.paths[0], out) as writer:
+def _write_database(
+    out: Path, first: FeatureSet, second: FeatureSet, parts: MatchParts, expected: str, config: dict[str, Any]
+) -> None:
+    with DatabaseWriter(first.paths[0], out) as writer:
         writer.clear_matches()
         for found in parts:
             writer.write_matches(found.name0, found.name1, found.indices)

@@ -143,6 +143,7 @@ def _source(features: Path, source: str | None, translator: Translator) -> str:
             raise ValueError(f"{features}: an array does not say which descriptor it holds; pass --source")
         return spec.name
     with FeatureStore(features, spec) as store:
+        store.require_photos()
         found = database.known(str(features), store.spec, translator)
         for name in store.names[:1]:
             try:
