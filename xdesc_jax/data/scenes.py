@@ -17,7 +17,7 @@ from xdesc_jax.data.plan import split_photos
 from xdesc_jax.data.schema import VALIDATION
 from xdesc_jax.features.images import list_photos, read_gray
 from xdesc_jax.features.warp import WarpSettings, draw_view, render
-from xdesc_jax.files.whole import already_done, atomic, config_hash, read_json, write_json
+from xdesc_jax.files.whole import already_done, atomic, config_hash, recorded, write_json
 
 FILE = "scenes.json"
 WARP = WarpSettings()
@@ -67,7 +67,7 @@ def scenes(
         names = sorted(np.random.default_rng(seed).choice(names, limit, replace=False).tolist())
     config = {"photos": names, "views": views, "seed": seed, "warp": dataclasses.asdict(warp)}
     console.settings("scenes", {"out": out, **config, "photos": len(names)})
-    found = read_json(out / FILE).get("config_hash") if (out / FILE).exists() else None
+    found = recorded(out / FILE)
     if already_done(out, found, config_hash(config), overwrite):
         console.out.print(f"{out} is finished", markup=False)
         return out

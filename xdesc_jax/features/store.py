@@ -19,8 +19,9 @@ from typing import Any
 import h5py
 import numpy as np
 
-from xdesc_jax.descriptors import UNIT_TOLERANCE, DescriptorSpec, get_spec
+from xdesc_jax.descriptors import UNIT_TOLERANCE, DescriptorSpec, get_spec, row_norms
 from xdesc_jax.files.hdf5 import DAMAGE, Writer, array, content, dataset, found_attribute, open_file
+from xdesc_jax.files.whole import parse_json
 
 VERSION = 1
 ORIGIN = "center"
@@ -274,14 +275,14 @@ def infer_spec(path: Path | str, name: str) -> DescriptorSpec:
                 continue
             if rows.dtype == np.uint8:
                 raise ValueError(f"{path}: uint8 descriptors {name!r} need a registered spec")
-            norms = np.linalg.norm(rows.astype(np.float32), axis=1)
+            norms = row_norms(rows.astype(np.float32))
             unit = (np.abs(norms - 1) <= UNIT_TOLERANCE) | (norms == 0)
             return DescriptorSpec(name, rows.shape[1], normalized=bool(unit.all()))
     raise ValueError(f"{path}: no photo has a keypoint, the width of {name!r} cannot be told")
 
 
 def _parse_spec(text: Any) -> DescriptorSpec:
-    fields = json.loads(text)
+    fields = parse_json(text)
     if not isinstance(fields, dict):
         raise TypeError("not a JSON object")
     spec = DescriptorSpec.from_dict(fields)

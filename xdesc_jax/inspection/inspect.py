@@ -7,7 +7,6 @@ description, printed and as JSON. Reads no more than it must, and changes nothin
 from __future__ import annotations
 
 import collections
-import json as json_text
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 from xdesc_jax import console, pretrained
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.store import FeatureStore
-from xdesc_jax.files.whole import write_json
+from xdesc_jax.files.whole import parse_json, write_json
 from xdesc_jax.inspection import contents
 from xdesc_jax.matching.matches import MatchFile
 from xdesc_jax.translation import bundle
@@ -162,10 +161,12 @@ def _safetensors(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         length = int.from_bytes(file.read(_HEADER_BYTES), "little")
         try:
-            header = json_text.loads(file.read(length) if length < path.stat().st_size else b"")
-            entries = header.get("__metadata__", {})
-        except (ValueError, AttributeError) as error:
+            header = parse_json(file.read(length) if length < path.stat().st_size else b"")
+        except ValueError as error:
             raise ValueError(f"{path}: not a readable safetensors file, or cut short ({error})") from error
+    entries = header.get("__metadata__", {}) if isinstance(header, dict) else None
+    if not isinstance(entries, dict):
+        raise ValueError(f"{path}: not a readable safetensors file, its header is no object of entries")
     if entries.get("format") != bundle.FORMAT:
         tensors = {name: value for name, value in header.items() if name != "__metadata__"}
         return {"kind": "weight file", "tensors": len(tensors), "attributes": entries}

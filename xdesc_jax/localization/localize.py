@@ -17,20 +17,21 @@ import numpy as np
 
 from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.bindings.api import read_model
-from xdesc_jax.colmap.camera_models import guessed_camera
-from xdesc_jax.colmap.lists import read_queries, write_poses
+from xdesc_jax.colmap.lists import write_poses
 from xdesc_jax.colmap.model import Camera, Model
 from xdesc_jax.descriptors import DescriptorSpec
-from xdesc_jax.files.whole import already_done, config_hash, content_hash, read_json, write_json
+from xdesc_jax.files.whole import already_done, config_hash, content_hash, recorded, write_json
 from xdesc_jax.localization import correspondences
 from xdesc_jax.localization.candidates import Candidates, read_candidates
 from xdesc_jax.localization.localizer import Localization, Localizer, PoseSettings
 from xdesc_jax.localization.map import SHOWN, LocalizationMap
+from xdesc_jax.localization.query_cameras import query_cameras
 from xdesc_jax.localization.query_features import QueryFeatures
 from xdesc_jax.matching.feature_set import FeatureSet, Held
 from xdesc_jax.matching.match import EXHAUSTIVE
 from xdesc_jax.matching.retrieval import joint_space
 from xdesc_jax.matching.routes import Router
+from xdesc_jax.translation.ratios import strictest
 from xdesc_jax.translation.translator import Translator
 
 POSES, RESULTS = "poses.txt", "results.json"
@@ -43,6 +44,8 @@ def localize(
     features: tuple[Path, ...],
     queries: Path,
     query_features: tuple[Path, ...] = (),
+    intrinsics: Path | None = None,
+    photos: Path | None = None,
     model: Path | None = None,
     mode: Literal["native", "embed", "directional"] = "native",
     target: str | None = None,
@@ -61,12 +64,17 @@ def localize(
 ) -> Path:
     """Query photos -> poses in a map.
 
+    Each query's camera comes from the first that knows it: its line in the query list, --intrinsics, the database
+    that its features come from, EXIF of its photo, and with --assume-focal a guess.
+
     Args:
         reconstruction: folder of a COLMAP model with 3D points.
         out: folder to write `poses.txt`, `results.json` and `correspondences.npz` to.
         features: feature files (.h5) and COLMAP databases that the model was made from, or translations of them.
-        queries: query list, 'name MODEL width height params...' a line.
+        queries: query list, 'name MODEL width height params...' a line, or names alone.
         query_features: feature files and databases of the queries; `features` where none is given.
+        intrinsics: list as `queries`, COLMAP model or database with the cameras of queries that are listed without.
+        photos: folder of the queries' photos, for the cameras' EXIF; nothing else of them is read.
         model: model file (.safetensors) that translates, or the name of one that ships with the package.
         mode: 'native' compares rows as they are, 'embed' in the joint space, 'directional' in `target`, to which
             the map is translated; without a target each query is translated to what the map holds.
@@ -81,8 +89,8 @@ def localize(
         min_inliers: a pose with fewer is a failure.
         max_error_px: largest reprojection error of an inlier.
         seed: of RANSAC and of the retrieval's vocabulary.
-        assume_focal: guess 1.2 times the longer side as the focal length of queries that are listed without
-            intrinsics, and refine it with the pose.
+        assume_focal: guess 1.2 times the longer side as the focal length of queries of which nothing knows it, and
+            refine it with the pose.
         allow_missing: leave out photos of the model that `features` lack.
         strict: refuse a pair list that names photos beyond the query list and the map.
         overwrite: replace a result made with other settings.
@@ -107,9 +115,10 @@ def localize(
         FeatureSet(features, descriptor) as known,
         FeatureSet(query_features or features, query_descriptor or (None if query_features else descriptor)) as asked,
     ):
-        cameras = cameras_of(queries, asked, assume_focal)
-        router = Router(mode, translator, target=target, ratio=ratio, ratios=known.ratios | asked.ratios)
-        settings = {
+        cameras = query_cameras(queries, asked, assume_focal, intrinsics, photos)
+        _check_rows(asked, cameras)
+        router = Router(mode, translator, target=target, ratio=ratio, ratios=strictest(known.ratios, asked.ratios))
+        settings: dict[str, Any] = {
             "stage": "localize",
             "reconstruction": model_hash(reconstruction),
             "features": [content_hash(path) for path in known.paths],
@@ -129,10 +138,11 @@ def localize(
             "assume_focal": assume_focal,
             "allow_missing": allow_missing,
         }
+        if intrinsics is not None or photos is not None:
+            settings["cameras"] = config_hash(cameras)
         expected, results = config_hash(settings), out / RESULTS
-        found = read_json(results).get("config_hash") if results.exists() else None
         beside = [out / POSES, out / correspondences.FILE]
-        if already_done(results, found, expected, overwrite) and all(path.exists() for path in beside):
+        if already_done(results, recorded(results), expected, overwrite) and all(path.exists() for path in beside):
             console.out.print(f"{out} is up to date", markup=False)
             return out
         sparse = read_model(reconstruction)
@@ -161,6 +171,32 @@ def localize(
     _write(out, about, cameras, sparse, localized)
     _summarise(localized)
     return out
+
+
+def _check_rows(asked: FeatureSet, names: Iterable[str]) -> None:
+    """Raises ValueError where the rows of a kind cannot be what they are said to be, in photo after photo.
+
+    One damaged photo takes no other's pose; a file of another descriptor would take all.
+    """
+    wrong: dict[Held, list[ValueError]] = {}
+    fine: set[Held] = set()
+    for name in names:
+        held = asked.held(name)
+        if held is None or held in fine or len(wrong.get(held, ())) == SHOWN:
+            continue
+        try:
+            photo = asked.read(name)
+        except ValueError:  # of this photo alone
+            continue
+        try:
+            QueryFeatures(held, photo.keypoints, photo.usable_rows(), None)
+        except ValueError as error:
+            wrong.setdefault(held, []).append(ValueError(f"{asked.path(name)}: {name!r}: {error}"))
+        else:
+            fine.add(held)
+    for held, errors in wrong.items():
+        if held not in fine:
+            raise errors[0]
 
 
 def _held(features: FeatureSet, names: Iterable[str]) -> list[Held]:
@@ -195,30 +231,6 @@ def _routes(
                 f"{held.source} with {other.source}, as {route.target.name}, ratio {route.ratio} ({route.why})"
             )
     return texts
-
-
-def cameras_of(queries: Path, asked: FeatureSet, assume_focal: bool) -> dict[str, Camera]:
-    """The camera of each query: from the list, or guessed where that is allowed."""
-    listed = read_queries(queries, asked.names)
-    asked.check_names(list(listed), f"query list {queries}")
-    bare = [name for name, camera in listed.items() if camera is None]
-    if bare and not assume_focal:
-        raise ValueError(
-            f"{queries}: {len(bare)} queries have no intrinsics ('name MODEL width height params...'), first "
-            f"{bare[:SHOWN]}; --assume-focal guesses them"
-        )
-    cameras: dict[str, Camera] = {}
-    for name, camera in listed.items():
-        size = asked.image_size(name)
-        if camera is None and min(size) <= 0:
-            raise ValueError(f"{asked.path(name)}: does not say the size of {name!r}, so no camera can be guessed")
-        if camera is not None and min(size) > 0 and (camera.width, camera.height) != size:
-            raise ValueError(
-                f"{queries}: the camera of {name!r} has {camera.width} x {camera.height} px, but its features in "
-                f"{asked.path(name)} are of a photo of {size[0]} x {size[1]} px"
-            )
-        cameras[name] = camera if camera is not None else guessed_camera(size)
-    return cameras
 
 
 def _warn_of_map(built: LocalizationMap) -> None:

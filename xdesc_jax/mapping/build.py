@@ -22,7 +22,7 @@ from xdesc_jax.colmap.bindings.database import NewDatabase, complete_frames, ima
 from xdesc_jax.colmap.cameras import Intrinsics, Sharing, check_shared, share_cameras
 from xdesc_jax.colmap.database import DatabaseReader
 from xdesc_jax.features.keypoints import Keypoints, to_colmap
-from xdesc_jax.files.whole import atomic
+from xdesc_jax.files.whole import atomic, parse_json
 from xdesc_jax.mapping import copied_matches
 from xdesc_jax.matching.feature_set import FeatureSet
 from xdesc_jax.matching.matches import Extent, MatchFile, check_names, check_rows
@@ -168,7 +168,10 @@ def made_with(database: Path) -> tuple[dict[str, int], str] | None:
     with DatabaseReader(database) as reader:
         if COUNTS not in reader.attributes:
             return None
-        return json.loads(reader.attributes[COUNTS]), reader.attributes.get("config_hash", "")
+        try:
+            return parse_json(reader.attributes[COUNTS]), reader.attributes.get("config_hash", "")
+        except ValueError as error:
+            raise ValueError(f"{database}: attribute {COUNTS!r} is damaged ({error})") from error
 
 
 def _note(connection: sqlite3.Connection, counts: dict[str, int], measured: list[int], config_hash: str) -> None:

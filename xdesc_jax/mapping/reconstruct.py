@@ -31,12 +31,13 @@ from xdesc_jax.colmap.database import DatabaseReader, is_database
 from xdesc_jax.colmap.lists import read_names
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, write_json
 from xdesc_jax.mapping.build import build_database, canonical_pairs, copy_database, made_with
-from xdesc_jax.mapping.from_photos import DATABASE, MODELS
+from xdesc_jax.mapping.from_photos import DATABASE, MODELS, settle
 from xdesc_jax.mapping.mapper import PairCounts, check_poses, map_incrementally, model_folders, triangulate, verify
 from xdesc_jax.matching.feature_set import FeatureSet
 from xdesc_jax.matching.matches import MatchFile
 
 SUMMARY = "summary.json"
+PARTIAL = f"{DATABASE}.partial"  # what a killed run goes on with
 _SHOWN = 5
 
 
@@ -132,19 +133,22 @@ def reconstruct(
              "photos": len(names), "cameras": ", ".join(f"{n} from {source}" for source, n in cameras.items()),
              "poses": given_poses or "to be found", **dataclasses.asdict(settings)},
         )  # fmt: skip
-        database = out / DATABASE
-        if not database.exists():
+        database, partial = out / DATABASE, out / PARTIAL
+        if not database.exists() and not partial.exists():
             if _is_whole(sources, camera_per, only):
                 own_frames = poses is not None
-                copy_database(sources[0], database, chosen, matches, own_frames=own_frames, config_hash=expected)
+                copy_database(sources[0], partial, chosen, matches, own_frames=own_frames, config_hash=expected)
             else:
                 assert matches is not None, "_check_database asks for one"
                 for path in sources:
                     _tell_dissolved(path)
                 build_database(
-                    database, feature_set, chosen, matches, names=names, per=camera_per or "photo", config_hash=expected
+                    partial, feature_set, chosen, matches, names=names, per=camera_per or "photo", config_hash=expected
                 )
-    pairs = verify(database, settings)
+    # Under its own name only once every pair is verified.
+    pairs = verify(partial if partial.exists() else database, settings, where=database)
+    if partial.exists():
+        settle(partial, database)
     models = out / MODELS
     if not models.exists():
         if poses is None:
@@ -190,6 +194,7 @@ def _check_out(out: Path, sources: list[Path], expected: str, overwrite: bool) -
     database, models = out / DATABASE, out / MODELS
     if database.resolve() in [path.resolve() for path in sources]:
         raise ValueError(f"{database}: is the input itself; choose another output")
+    _sweep_partial(out / PARTIAL, expected, overwrite)
     if not database.exists():
         if models.exists():
             raise FileExistsError(f"{models} exists without the database of its models; choose another output")
@@ -203,9 +208,22 @@ def _check_out(out: Path, sources: list[Path], expected: str, overwrite: bool) -
         shutil.rmtree(models, ignore_errors=True)
 
 
+def _sweep_partial(partial: Path, expected: str, overwrite: bool) -> None:
+    """Takes out an unfinished database of other settings."""
+    if not partial.exists():
+        return
+    try:
+        made = made_with(partial)
+    except ValueError:  # killed within a write of SQLite's
+        made = None
+    if overwrite or made is None or made[1] != expected:
+        for end in ("-wal", "-shm", "-journal", ""):
+            partial.with_name(partial.name + end).unlink(missing_ok=True)
+
+
 def _sweep(out: Path) -> None:
     """Removes what a run left that was killed while it wrote."""
-    for left in (*out.glob(f".{DATABASE}.*.partial*"), *out.glob(f".{MODELS}.*.partial")):
+    for left in (*out.glob(f".{DATABASE}.*partial*"), *out.glob(f".{MODELS}.*.partial")):
         shutil.rmtree(left) if left.is_dir() else left.unlink()
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -76,7 +75,9 @@ class FeatureSet:
                 reader = DatabaseReader(path) if is_database(path) else FeatureStore(path, fallback=self._given)
                 stack.enter_context(reader)
                 reader.require_photos()
-                self.ratios = ratio_keys.strictest(self.ratios, _ratios(reader))
+                self.ratios = ratio_keys.strictest(
+                    self.ratios, ratio_keys.parse(reader.attributes.get(ratio_keys.RATIOS), reader.path)
+                )
                 for name in reader.names:
                     other = self._readers.setdefault(name, reader)
                     if other is not reader:
@@ -177,13 +178,3 @@ class FeatureSet:
             files = ", ".join(map(str, self.paths))
             raise KeyError(f"{files}: no photo {name!r} (first of {len(self)}: {self.names[:_SHOWN]})")
         return self._readers[name]
-
-
-def _ratios(reader: FeatureStore | DatabaseReader) -> dict[str, float]:
-    text = reader.attributes.get(ratio_keys.RATIOS, "{}")
-    try:
-        found = json.loads(text)
-        ratio_keys.check(found)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{reader.path}: attribute 'ratios' is {text!r}, expected ratios ({error})") from error
-    return found

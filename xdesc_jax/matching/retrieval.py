@@ -18,7 +18,7 @@ import numpy as np
 
 from xdesc_jax import console, pretrained
 from xdesc_jax.descriptors import DescriptorSpec, unit_rows
-from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, read_json, write_json
+from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, recorded, write_json
 from xdesc_jax.matching.feature_set import FeatureSet
 from xdesc_jax.matching.pairs import pair_line
 from xdesc_jax.matching.routes import Rows
@@ -235,7 +235,7 @@ def retrieve(
             "seed": seed,
         }
         expected = config_hash(config)
-        found = read_json(summary).get("config_hash") if summary.exists() else None
+        found = recorded(summary)
         if already_done(out, found, expected, overwrite):
             console.out.print(f"{out} is up to date", markup=False)
             return out

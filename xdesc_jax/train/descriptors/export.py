@@ -21,7 +21,7 @@ from xdesc_jax.config import from_dict
 from xdesc_jax.features import l2net
 from xdesc_jax.features.l2net import L2Net
 from xdesc_jax.features.weights import write_arrays
-from xdesc_jax.files.whole import already_done, config_hash, content_hash, read_json, write_json
+from xdesc_jax.files.whole import already_done, config_hash, content_hash, read_json, recorded, write_json
 from xdesc_jax.train.checkpoint import Position, load_state
 from xdesc_jax.train.descriptors.config import DescriptorConfig
 from xdesc_jax.train.descriptors.step import create_state, describe, network_of
@@ -66,7 +66,7 @@ def export_descriptor(
         raise ValueError(f"{out}: weight files end in .safetensors")
     trained = load_descriptor(run, which)
     card_path, expected = out.with_suffix(".json"), config_hash([trained.settings["hash"], trained.position.step])
-    found = read_json(card_path).get("export_hash") if card_path.exists() else None
+    found = recorded(card_path, "export_hash")
     if already_done(out, found, expected, overwrite):
         console.out.print(f"{out} is up to date", markup=False)
         return out
