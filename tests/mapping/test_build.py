@@ -194,7 +194,7 @@ def test_matches_of_another_number_of_keypoints_are_refused_with_both(scene, tmp
     assert len(scene.xy["c.jpg"]) == 130
     matches = hloc_matches(tmp_path / "m.h5", {("c.jpg", "d.jpg"): np.full(count, -1)})
     with pytest.raises(
-        ValueError, match=f"m.h5: .* are of {count} keypoints of 'c.jpg', which has 130 in the features"
+        ValueError, match=f"m.h5: .* are of {count} keypoints of 'c.jpg', which has 130: give the features"
     ):
         build(tmp_path, [store], matches)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.h5", "m.h5"]

@@ -166,8 +166,8 @@ def localize(
             for name in console.track(list(cameras), "localize", "query")
         }
     where = {"reconstruction": reconstruction, "features": known.paths, "query_features": asked.paths}
-    about = {"settings": settings, "config_hash": expected, "paths": _absolute(where), "compared": routes}
-    about["pairs_left_out"] = candidates.left_out if candidates is not None else 0
+    about: dict[str, Any] = {"settings": settings, "config_hash": expected, "paths": _absolute(where)}
+    about |= {"compared": routes, "pairs_left_out": candidates.left_out if candidates is not None else 0}
     _write(out, about, cameras, sparse, localized)
     _summarise(localized)
     return out

@@ -229,8 +229,8 @@ class MatchFile:
             rows = made.rows if made is not None else (count, given.rows)[side]
             if rows != given.rows:
                 raise ValueError(
-                    f"{where} are of {rows} keypoints of {name!r}, which has {given.rows} in the features given; "
-                    "match these features"
+                    f"{where} are of {rows} keypoints of {name!r}, which has {given.rows}: give the features "
+                    "that were matched, in the order in which they were"
                 )
             if made is not None and not np.abs(made.place - given.place).max() <= PLACE_TOLERANCE_PX:
                 raise ValueError(
