@@ -76,6 +76,45 @@ def test_a_file_without_a_configuration_is_named(tmp_path, text, message):
         load_config(tmp_path / "c.py")
 
 
+GOOD = "from xdesc_jax.config import LossConfig, ModelConfig, TrainConfig\n\n\ndef get_config():\n    return {}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("PK\x03\x04 no Python\n", "c.py: .*SyntaxError"),
+        ("\0", "c.py: .*null bytes"),
+        ("x = 1\nraise KeyError('a')\n", "c.py: line 2: KeyError: 'a'"),
+        ("import sys\nsys.exit(0)\n", "c.py: line 2: SystemExit: 0"),
+        ("def get_config():\n    return 1 / 0\n", "c.py: line 2: ZeroDivisionError: division by zero"),
+        (GOOD.format("TrainConfig(epoch=3)"), "c.py: line 5: TypeError: .*'epoch'"),
+        (GOOD.format("TrainConfig(batch_size=8.5)"), "c.py: batch_size is 8.5, expected int"),
+        (GOOD.format("TrainConfig(epochs='five')"), "c.py: line 5: TypeError"),
+        (GOOD.format("TrainConfig(descriptors='sift')"), r"c.py: descriptors is 'sift', expected tuple\[str, ...\]"),
+        (GOOD.format("TrainConfig(resident=1)"), "c.py: resident is 1, expected bool"),
+        (GOOD.format("TrainConfig(model=None)"), "c.py: model is None, expected ModelConfig"),
+        (
+            GOOD.format("TrainConfig(model=ModelConfig(hidden_learned=(3, 'x')))"),
+            r"c.py: model.hidden_learned is \(3, 'x'\)",
+        ),
+        (
+            GOOD.format("TrainConfig(model=ModelConfig(matmul='int8'))"),
+            "c.py: model.matmul is 'int8', expected Literal",
+        ),
+        (GOOD.format("TrainConfig(loss=LossConfig(alpha=True))"), "c.py: loss.alpha is True, expected float"),
+    ],
+)
+def test_a_file_that_is_no_configuration_is_told_with_file_and_reason(tmp_path, text, message):
+    (tmp_path / "c.py").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        load_config(tmp_path / "c.py")
+
+
+def test_whole_numbers_are_floats_too(tmp_path):
+    (tmp_path / "c.py").write_text(GOOD.format("TrainConfig(loss=LossConfig(alpha=1))"))
+    assert load_config(tmp_path / "c.py").loss.alpha == 1
+
+
 def test_a_negative_weight_is_refused():
     with pytest.raises(ValueError, match=r"loss.beta is -1, expected at least 0"):
         LossConfig(beta=-1)

@@ -16,6 +16,7 @@ from xdesc_jax.descriptors import (
     register,
     registered,
     resolve,
+    row_norms,
     stored,
     unit_rows,
     unpack_bits,
@@ -212,3 +213,37 @@ def test_implementations_of_sift_are_different_descriptors():
 
 def test_function_is_found_by_module_and_name():
     assert resolve("numpy:zeros") is np.zeros
+
+
+# --- Rows that cannot be --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("factor", [1e-30, 1e-44, 1e30, 0.9])
+def test_rows_of_another_length_are_refused_however_small(factor):
+    rows = unit_rows(np.random.default_rng(0).normal(size=(3, 128)))
+    with np.errstate(over="ignore", under="ignore"):
+        scaled = np.concatenate([rows[:1], (rows[1:].astype(np.float64) * factor).astype(np.float32)])
+    with pytest.raises(ValueError, match="file: row 1 has norm .* but 'sift' expects unit-length floats"):
+        canonical(scaled, get_spec("sift"), where="file")
+    zeros = np.zeros((2, 128), np.float32)
+    assert not canonical(zeros, get_spec("sift")).any()
+
+
+@pytest.mark.parametrize("factor", [1e-43, 1e-30, 1e-22, 1.0, 1e20, 1e30])
+def test_lengths_are_those_of_exact_arithmetic(factor):
+    rows = (np.random.default_rng(0).normal(size=(5, 9)) * factor).astype(np.float32)
+    np.testing.assert_allclose(row_norms(rows), np.linalg.norm(rows.astype(np.float64), axis=1), rtol=1e-6, atol=2e-45)
+
+
+@pytest.mark.parametrize("name", ["sift", "opencv-sift", "tfeat"])
+def test_unpacked_bits_are_not_taken_for_floats(name):
+    bits = np.random.default_rng(0).random((4, 512)) < 0.5
+    with pytest.raises(ValueError, match="file: (row 0 has norm|values are at most)"):
+        canonical(bits.view(np.float32), get_spec(name), where="file")
+
+
+def test_unpacked_bits_are_not_taken_for_bytes_of_sift():
+    bits = np.random.default_rng(0).random((4, 128)) < 0.5
+    with pytest.raises(ValueError, match="file: bytes are at most 1, but rows of 'colmap-sift' have values over 23"):
+        canonical(bits.view(np.uint8), get_spec("colmap-sift"), where="file")
+    assert not canonical(np.zeros((3, 128), np.uint8), get_spec("colmap-sift")).any()

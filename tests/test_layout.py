@@ -35,7 +35,7 @@ OWNERS = {
     "apache_beam": ("data/beam.py", "data/beam_steps.py"),
     "orbax": ("train/checkpoint.py",),
     "pycolmap": ("colmap/bindings/api.py",),
-    "h5py": ("features/store.py", "matching/matches.py"),
+    "h5py": ("files/hdf5.py", "features/store.py", "matching/matches.py"),
     "safetensors": ("translation/bundle.py", "features/weights.py", "files/tensors.py"),
     "platformdirs": ("features/official.py",),
     "torch": ("files/pytorch.py",),

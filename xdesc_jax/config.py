@@ -8,9 +8,11 @@ from __future__ import annotations
 import ast
 import dataclasses
 import importlib.util
+import traceback
+import types
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from xdesc_jax import console
 from xdesc_jax.files.whole import config_hash
@@ -178,20 +180,63 @@ def load_config(path: Path | str, kind: type[C] = TrainConfig) -> C:  # type: ig
 
     Raises:
         FileNotFoundError: no such file, and none of that name ships.
-        ValueError: it defines no `get_config`, or that returns something else.
+        ValueError: it is no Python, raises, defines no `get_config`, or that returns something else or fields of
+            other types.
     """
     path = find_config(path)
     module_spec = importlib.util.spec_from_file_location(f"xdesc_config_{path.stem}", path)
     if module_spec is None or module_spec.loader is None:
         raise ValueError(f"{path}: not a Python file")
     module = importlib.util.module_from_spec(module_spec)
-    module_spec.loader.exec_module(module)
+    try:
+        module_spec.loader.exec_module(module)
+        config = module.get_config() if hasattr(module, "get_config") else None
+    except (Exception, SystemExit) as error:  # whatever a file of the user's may raise
+        raise ValueError(f"{path}: {_place(error, path)}{type(error).__name__}: {error}") from error
     if not hasattr(module, "get_config"):
         raise ValueError(f"{path}: defines no get_config()")
-    config = module.get_config()
     if not isinstance(config, kind):
         raise ValueError(f"{path}: get_config() returned {type(config).__name__}, expected {kind.__name__}")
+    if wrong := wrong_types(config):
+        raise ValueError(f"{path}: {wrong[0]}")
     return config
+
+
+def _place(error: BaseException, path: Path) -> str:
+    """The line of a configuration file at which an error came up."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
+    return "" if line is None else f"line {line}: "
+
+
+def wrong_types(config: Any, prefix: str = "") -> list[str]:
+    """'field is value, expected type' for each field of a configuration that holds another type than it declares."""
+    found, hints = [], get_type_hints(type(config))
+    for field in dataclasses.fields(config):
+        value, hint = getattr(config, field.name), hints[field.name]
+        if dataclasses.is_dataclass(hint) and isinstance(value, hint):  # type: ignore[arg-type]
+            found += wrong_types(value, f"{prefix}{field.name}.")
+        elif not _is(value, hint):
+            expected = hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")
+            found.append(f"{prefix}{field.name} is {value!r}, expected {expected}")
+    return found
+
+
+def _is(value: Any, hint: Any) -> bool:
+    """Whether a value is of a type; whole numbers are floats, too, and types not known here are any."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return any(value == choice and type(value) is type(choice) for choice in inner)
+    if origin in (Union, types.UnionType):
+        return any(_is(value, part) for part in inner)
+    if origin is tuple:
+        parts = inner[:1] * len(value) if inner[-1:] == (...,) and isinstance(value, tuple) else inner
+        return isinstance(value, tuple) and len(value) == len(parts) and all(map(_is, value, parts))
+    if hint is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, hint) if isinstance(hint, type) else True
 
 
 def shipped_configs() -> dict[str, Path]:

@@ -26,6 +26,8 @@ PLUGINS = "XDESC_PLUGINS"
 UNIT_TOLERANCE = 0.02  # float16 storage and rounding keep norms well inside 2 %
 # A 0..255 form saturates peaked descriptors, which shortens them.
 STORED_NORM_RANGE = (0.5, 1.05)
+_NO_FLOATS = 1e-30  # bits and whole numbers read as floats are below
+_SQUARES_HOLD = 1e-15  # norms of which squares are well above float32's smallest number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,8 +129,19 @@ def unpack_bits(packed: np.ndarray, bits: int) -> np.ndarray:
 def unit_rows(x: np.ndarray) -> np.ndarray:
     """Rows scaled to unit L2 length, float32 [N, D]; zero rows stay zero."""
     x = np.asarray(x, np.float32)
-    norms = np.sqrt(np.einsum("nd,nd->n", x, x, dtype=np.float32))
+    norms = row_norms(x)
     return x / np.where(norms > 0, norms, 1)[:, None]
+
+
+def row_norms(x: np.ndarray) -> np.ndarray:
+    """L2 lengths of rows [N, D], float32 [N]: 0 for zero rows alone, whatever their squares make of tiny values."""
+    with np.errstate(over="ignore", under="ignore"):
+        norms = np.sqrt(np.einsum("nd,nd->n", x, x, dtype=np.float32))
+        odd = ~((norms > _SQUARES_HOLD) & (norms < np.inf))
+        if odd.any():
+            exact = np.linalg.norm(x[odd].astype(np.float64), axis=1)
+            norms[odd] = np.where(exact > 0, np.maximum(exact, np.finfo(np.float32).smallest_subnormal), 0)
+    return norms
 
 
 def canonical(
@@ -166,6 +179,12 @@ def canonical(
     if x.dtype == np.uint8:
         if spec.storage_scale == 1:
             raise ValueError(f"{at}dtype is uint8, but {spec.name!r} expects floats")
+        least = STORED_NORM_RANGE[0] * spec.storage_scale / np.sqrt(spec.width)
+        if spec.normalized and 0 < x.max(initial=0) < least:
+            raise ValueError(
+                f"{at}bytes are at most {x.max()}, but rows of {spec.name!r} have values over {least:.0f}: are they "
+                "bits, or another descriptor?"
+            )
         return unit_rows(x) if spec.normalized else x.astype(np.float32) / np.float32(spec.storage_scale)
     if not np.issubdtype(x.dtype, np.floating):
         raise ValueError(f"{at}dtype is {x.dtype}, but {spec.name!r} expects {_forms(spec)}")
@@ -174,8 +193,10 @@ def canonical(
         row = first_row + int(np.flatnonzero(~np.isfinite(x).all(axis=1))[0])
         raise ValueError(f"{at}row {row} of {spec.name!r} holds a value that is not finite")
     if not spec.normalized:
+        if 0 < (largest := np.abs(x).max(initial=0)) < _NO_FLOATS:
+            raise ValueError(f"{at}values are at most {largest:.2g}; are the bytes of {spec.name!r} no floats?")
         return x
-    norms = np.sqrt(np.einsum("nd,nd->n", x, x))
+    norms = row_norms(x)
     unit = as_stored = (np.abs(norms - 1) <= UNIT_TOLERANCE) | (norms == 0)
     if spec.storage_scale != 1:
         low, high = (bound * spec.storage_scale for bound in STORED_NORM_RANGE)

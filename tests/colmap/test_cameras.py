@@ -1,5 +1,7 @@
 """Where a photo's camera comes from, and which photos may share one."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -210,3 +212,43 @@ def test_photos_of_two_cameras_cannot_share_one():
     chosen = {"a": Intrinsics(LISTED, "file"), "b": Intrinsics(GIVEN, "file")}
     with pytest.raises(ValueError, match=r"'a' and 'b' cannot share a camera \(per size"):
         share_cameras(chosen, "size")
+
+
+# --- Cameras that cannot be ----------------------------------------------------------------------------------
+
+PLAIN = Camera("PINHOLE", 320, 240, (300, 300, 160, 120))
+IMPOSSIBLE = [
+    ({"params": (0, 300, 160, 120)}, "focal length is 0 px, expected above 0"),
+    ({"params": (300, -300, 160, 120)}, "focal length is -300 px, expected above 0"),
+    ({"params": (300, 1e-300, 160, 120)}, "focal length is 1e-300 px, expected 0.32 to 320000 for 320 px"),
+    ({"params": (300, 1e30, 160, 120)}, "focal length is 1e[+]30 px"),
+    ({"params": (300, float("inf"), 160, 120)}, "expected finite ones"),
+    ({"params": (300, 300, float("nan"), 120)}, "expected finite ones"),
+    ({"params": (300, 300, 160, 1e30)}, "principal point is at 1e[+]30 px, expected within 32000"),
+    ({"model": "SIMPLE_RADIAL", "params": (300, 160, 120, -1e30)}, "a parameter is -1e[+]30, expected within"),
+    ({"width": -320}, "photo size is -320 x 240 px, expected above 0"),
+    ({"height": 1 << 40}, "photo size is 320 x 1099511627776 px, expected at most"),
+    ({"params": (300, 160, 120)}, "3 parameters, but PINHOLE has 4"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), IMPOSSIBLE)
+@pytest.mark.parametrize("source", ["given", "listed", "own"])
+def test_a_camera_that_cannot_be_is_refused_whatever_it_comes_from(source, changes, message):
+    camera = dataclasses.replace(PLAIN, **changes)
+    cameras = camera if source == "given" else {"a.jpg": camera}
+    with pytest.raises(ValueError, match=f"camera of 'a.jpg' .*{message}"):
+        choose_intrinsics({"a.jpg": (0, 0)}, **{source: cameras})
+
+
+@pytest.mark.parametrize("focal", [1.0, 300.0, 90_000.0])
+def test_the_widest_and_the_longest_lenses_are_taken(focal):
+    camera = dataclasses.replace(PLAIN, params=(focal, focal, -500, 900))
+    assert choose_intrinsics({"a.jpg": (320, 240)}, given=camera)["a.jpg"].camera == camera
+
+
+def test_a_folder_of_photos_that_was_mistyped_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match="typo: no such folder of photos"):
+        choose_intrinsics({"a.jpg": (320, 240)}, photos=tmp_path / "typo")
+    with pytest.raises(ValueError, match=r"holds none of the 2 photos, first \['a.jpg', 'b.jpg'\]"):
+        choose_intrinsics({"a.jpg": (320, 240), "b.jpg": (320, 240)}, photos=tmp_path)

@@ -214,3 +214,76 @@ def test_sift_that_colmap_extracted_anew_is_sift(tmp_path):
     with DatabaseReader(tmp_path / "out.db") as reader:
         assert reader.spec(name).name == "colmap-sift" and reader.translated_from(name) is None
         np.testing.assert_array_equal(reader.descriptors(name), rows)
+
+
+# --- What a database cannot be --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("UPDATE images SET name = x'ff00' WHERE image_id = 1", r"image 1 has the name b'\\xff\\x00', expected a text"),
+        ("UPDATE images SET name = 5 WHERE image_id = 1", None),  # SQLite makes a text of it
+        ("UPDATE cameras SET width = -320", "the camera of '.*' is of -320 x 480 px, expected whole numbers"),
+        ("UPDATE cameras SET height = 'tall'", "is of 640 x 'tall' px"),
+        ("UPDATE cameras SET model = 'PINHOLE'", "has model 'PINHOLE', expected 0 to 17"),
+        ("UPDATE cameras SET params = 'abc'", "the parameters of the camera of '.*' are 'abc', expected bytes"),
+        ("UPDATE cameras SET params = x'00'", "are b'.x00', expected bytes of float64"),
+        ("UPDATE keypoints SET rows = 'abc' WHERE image_id = 1", "keypoints of image 1 say 'abc' x 6, expected whole"),
+        ("UPDATE descriptors SET cols = 1.5 WHERE image_id = 1", "descriptors of image 1 say 5 x 1.5, expected whole"),
+        ("UPDATE keypoints SET rows = -1 WHERE image_id = 1", "keypoints of image 1 say -1 x 6"),
+        ("UPDATE keypoints SET data = 'no bytes at all, but as many as there have to be of them'", "keypoints of "),
+    ],
+)
+def test_values_that_no_database_of_colmap_has_are_told(tmp_path, sql, message):
+    path = edit(make_3(tmp_path / "map.db"), sql)
+
+    def read_all():
+        with DatabaseReader(path) as reader:
+            for name in reader.names:
+                reader.camera(name), reader.keypoints(name), reader.descriptors(name)
+
+    if message is None:
+        return read_all()
+    with pytest.raises(ValueError, match=f"map.db: .*{message}"):
+        read_all()
+
+
+def test_bytes_that_are_text_are_told(tmp_path):
+    path = edit(make_3(tmp_path / "map.db"), "UPDATE keypoints SET data = ? WHERE image_id = 1", "x" * 120)
+    with DatabaseReader(path) as reader, pytest.raises(ValueError, match="map.db: keypoints of 'a b.jpg' are str"):
+        reader.keypoints("a b.jpg")
+
+
+@pytest.mark.parametrize("table", ["images", "two_view_geometries", "xdesc_images"])
+def test_a_view_is_not_taken_for_a_table(tmp_path, table):
+    path = make_3(tmp_path / "map.db")
+    edit(path, f"DROP TABLE IF EXISTS {table}")
+    edit(path, f"CREATE VIEW {table} AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i FROM n) SELECT i FROM n")
+    with pytest.raises(ValueError, match=f"map.db: '{table}' is a view, expected a table"):
+        DatabaseReader(path)
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("INSERT INTO xdesc_attributes VALUES ('ratios', x'00')", "attribute 'ratios' is b'.x00', expected a text"),
+        ("UPDATE xdesc_images SET translated_from = 7", None),
+        ("UPDATE xdesc_images SET translated_from = x'07'", "was translated from b'.x07', expected a name"),
+        ("UPDATE xdesc_specs SET spec = '[1]'", "the spec of .* expected a descriptor"),
+    ],
+)
+def test_own_tables_of_other_values_are_told(tmp_path, sql, message):
+    with DatabaseWriter(make_3(tmp_path / "map.db"), tmp_path / "own.db") as writer:
+        writer.set_descriptors("sub/é.jpg", np.ones((3, 9), np.float32), SPECS["plain"], "bits")
+    path = edit(tmp_path / "own.db", sql)
+    if message is None:
+        return DatabaseReader(path).close()
+    with pytest.raises(ValueError, match=f"own.db: .*{message}"):
+        DatabaseReader(path)
+
+
+def test_a_database_without_images_says_so(tmp_path):
+    path = edit(make_3(tmp_path / "map.db"), "DELETE FROM images")
+    with DatabaseReader(path) as reader, pytest.raises(ValueError, match="map.db: holds no photo: it is a COLMAP"):
+        reader.require_photos()

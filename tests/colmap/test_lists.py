@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from xdesc_jax.colmap.camera_models import guessed_camera
-from xdesc_jax.colmap.lists import read_poses, read_queries, write_poses
+from xdesc_jax.colmap.lists import read_names, read_poses, read_queries, write_poses
 from xdesc_jax.colmap.model import Camera, Pose
 
 
@@ -94,3 +94,55 @@ def test_wrong_pose_lines_are_named(tmp_path, line):
         read_poses(write(tmp_path, line))
     with pytest.raises(ValueError, match=r"queries\.txt:2: 'b' has two poses"):
         read_poses(write(tmp_path, "b 1 0 0 0 1 2 3\nb 1 0 0 0 1 2 3\n"))
+
+
+# --- Names that look like something else ---------------------------------------------------------------------
+
+AWKWARD = ["#c.png", "# c.png", " a.png", "a.png ", '"q".png', '"q" r.png', "#", "x PINHOLE.png", "\u00a0n.png"]
+CAMERA = Camera("PINHOLE", 320, 240, (300, 300, 160, 120))
+WORDS = "PINHOLE 320 240 300 300 160 120"
+
+
+def test_poses_of_awkward_names_are_read_back(tmp_path):
+    pose = Pose(np.eye(3), np.array([1.0, 2, 3]))
+    assert list(read_poses(write_poses(tmp_path / "poses.txt", dict.fromkeys(AWKWARD, pose)))) == AWKWARD
+
+
+def test_poses_of_other_programs_whose_names_begin_with_a_hash_are_no_comments(tmp_path):
+    path = write(tmp_path, "# qw qx qy qz tx ty tz\n#c.png 1 0 0 0 1 2 3\n#\n#made by 1 2 3 4 5 6\n# 1 0 0 0 1 2 3\n")
+    assert list(read_poses(path)) == ["#c.png"]
+
+
+@pytest.mark.parametrize("known", [(), ("#c.png", "a.png")])
+def test_a_query_that_begins_with_a_hash_is_no_comment(tmp_path, known):
+    path = write(tmp_path, f"# a list of PINHOLE 3 cameras\n#c.png {WORDS}\n#\n#or PINHOLE or OPENCV\na.png {WORDS}\n")
+    assert read_queries(path, known) == {"#c.png": CAMERA, "a.png": CAMERA}
+
+
+def test_a_query_that_was_taken_out_stays_out(tmp_path):
+    path = write(tmp_path, f"#a.png {WORDS}\n# a.png {WORDS}\nb.png {WORDS}\n")
+    assert list(read_queries(path, ["a.png", "b.png"])) == ["b.png"]
+
+
+def test_a_query_that_begins_with_a_hash_and_is_wrong_is_told(tmp_path):
+    with pytest.raises(ValueError, match=r"queries\.txt:1: '#c.png': 3 parameters, but PINHOLE has 4"):
+        read_queries(write(tmp_path, "#c.png PINHOLE 320 240 300 160 120\n"))
+
+
+def test_names_that_photos_have_are_read_whole(tmp_path):
+    text = "".join(f"{name}\n" for name in AWKWARD)
+    assert read_names(write(tmp_path, text + "#no photo\n"), AWKWARD) == sorted(AWKWARD)
+    assert list(read_queries(write(tmp_path, text + "#no photo\n"), AWKWARD)) == AWKWARD
+    text = "".join(f"{name} {WORDS}\n" for name in AWKWARD)
+    assert read_queries(write(tmp_path, text), AWKWARD) == dict.fromkeys(AWKWARD, CAMERA)
+
+
+def test_quoted_names_are_read(tmp_path):
+    assert read_names(write(tmp_path, '"a.png "\n"#c.png"\n  b.png\t\r\n')) == ["#c.png", "a.png ", "b.png"]
+    assert read_queries(write(tmp_path, f'"#c.png"\n"a.png " {WORDS}\n')) == {"#c.png": None, "a.png ": CAMERA}
+
+
+def test_columns_may_be_parted_by_tabs(tmp_path):
+    path = write(tmp_path, f"a b.png\t{WORDS.replace(' ', chr(9))}\n")
+    assert read_queries(path) == {"a b.png": CAMERA}
+    assert list(read_poses(write(tmp_path, "a b.png\t1\t0\t0\t0\t1\t2\t3\n"))) == ["a b.png"]

@@ -340,3 +340,14 @@ def test_command_line_gives_one_line_for_bad_input(photos, tmp_path, capsys):
     assert capsys.readouterr().err.startswith("error: descriptor 'colmap-sift' exists only")
     assert cli.main([*words, "--descriptors", "opencv-sift", "--processes", "1", "--strict"]) == 0
     assert sorted(read(tmp_path / "out", "opencv-sift")) == sorted(NAMES)
+
+
+def test_keypoints_of_a_database_without_scales_are_refused_as_those_of_a_file(photos, tmp_path):
+    from xdesc_jax.colmap.bindings.api import pycolmap
+
+    with pycolmap.Database.open(tmp_path / "points.db") as db:
+        for name in NAMES:
+            camera = db.write_camera(pycolmap.Camera(model="SIMPLE_PINHOLE", width=60, height=50, params=[50, 30, 25]))
+            db.write_keypoints(db.write_image(pycolmap.Image(name=name, camera_id=camera)), np.ones((1, 2), np.float32))
+    with pytest.raises(ValueError, match=r"points.db: 'A.png': the database holds positions alone \(2 columns\)"):
+        extract(photos, tmp_path / "out", descriptors=("opencv-sift",), keypoints=str(tmp_path / "points.db"))

@@ -236,6 +236,59 @@ def test_keypoints_of_another_shape_are_refused(tmp_path):
         assert len(store.read("none.jpg")) == store.count("none.jpg") == 0
 
 
+def declared(path, **changes):
+    """A file of 3 keypoints, in which some arrays are declared and not written."""
+    write(path, {"a": features()})
+    with h5py.File(path, "a") as file:
+        for key, (shape, dtype) in changes.items():
+            del file["a"][key]
+            file["a"].create_dataset(key, shape, dtype)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"descriptors": ((2, 4_000_000_000), np.uint8)},
+            "descriptors declares .* 8000000000 bytes, of which 0 are stored",
+        ),
+        ({"descriptors": ((2, 3), np.uint8)}, "descriptors declares .* of which 0 are stored"),
+        ({"keypoints": ((30_000_000, 2), np.float32)}, "keypoints declares .* of which 0 are stored"),
+        ({"keypoints": ((4_000_000_000, 3), np.float32)}, "keypoints declares"),
+        ({"valid": ((4_000_000_000,), bool)}, r"valid declares|valid has shape \(4000000000,\)"),
+        ({"scales": ((3,), np.float32)}, "scales declares"),
+        ({"image_size": ((4_000_000_000,), np.int32)}, r"image_size has shape \(4000000000,\), expected \(2,\)"),
+    ],
+)
+def test_declared_sizes_are_compared_before_anything_is_read(tmp_path, changes, message):
+    with FeatureStore(declared(tmp_path / "a.h5", **changes)) as store:
+        with pytest.raises(ValueError, match=f"a.h5: .*'a'.*({message})"):
+            store.read("a")
+
+
+@pytest.mark.parametrize("size", [(-320, 240), (320, -1), (2.5, 3), (np.nan, 3), (1 << 40, 3), (3,), (1, 2, 3)])
+def test_a_photo_size_that_cannot_be_is_refused(tmp_path, size):
+    path = write(tmp_path / "a.h5", {"a": features()})
+    with h5py.File(path, "a") as file:
+        del file["a/image_size"]
+        file["a/image_size"] = size
+    with FeatureStore(path) as store, pytest.raises(ValueError, match="a.h5: .*'a'.*image_size"):
+        store.read("a")
+
+
+def test_a_file_without_photos_says_what_it_is(tmp_path):
+    with h5py.File(tmp_path / "m.h5", "w") as file:
+        file["a/b/matches0"] = [0]
+    for given in ({}, {"spec": BITS}, {"fallback": BITS}):
+        with pytest.raises(ValueError, match="m.h5: holds no photo: it is a match file"):
+            with FeatureStore(tmp_path / "m.h5", **given) as store:
+                store.require_photos()
+    with FeatureStore(write(tmp_path / "a.h5", {})) as store:
+        with pytest.raises(ValueError, match="a.h5: holds no photo: it is a feature file without photos"):
+            store.require_photos()
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import zipfile
 
 import numpy as np
 import pytest
 
 from tests.support.small_translators import encoder_decoder, rows
+from xdesc_jax.files.arrays import open_array, read, write
 from xdesc_jax.translation.bundle import load
 from xdesc_jax.translation.translator import Translator
 
@@ -72,3 +74,45 @@ def test_a_foreign_file_is_refused_by_name(tmp_path):
     np.savez(tmp_path / "m.npz", header=np.frombuffer(b'{"format": "other"}', np.uint8))
     with pytest.raises(ValueError, match="m.npz: format is 'other'"):
         load(tmp_path / "m.npz")
+
+
+def declaring(shape, dtype="<f4", stored=64):
+    """A .npy file's bytes with a header of its own."""
+    text = repr({"descr": dtype, "fortran_order": False, "shape": shape}).ljust(117) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode() + bytes(stored)
+
+
+BAD = [
+    (declaring((-5, 128)), r"declares shape \[-5, 128\] of float32, expected numbers"),
+    (
+        declaring((4_000_000_000, 128)),
+        r"declares shape \[4000000000, 128\] of float32, 2048000000000 bytes, of which 64",
+    ),
+    (declaring((17,)), "68 bytes, of which 64 are stored"),
+    (declaring((2,), "|O"), "of object, expected numbers"),
+    (declaring((2, "x")), "not an? (readable )?.npy"),
+    (b"\x93NUMPY\x09\x00" + bytes(90), "array format version"),
+    (b"", "not an? (readable )?.npy"),
+]
+
+
+@pytest.mark.parametrize(("content", "message"), BAD)
+def test_an_array_that_declares_what_it_has_not_is_refused_unread(tmp_path, content, message):
+    (tmp_path / "a.npy").write_bytes(content)
+    with pytest.raises(ValueError, match=f"a.npy: .*({message})"):
+        open_array(tmp_path / "a.npy")
+
+
+@pytest.mark.parametrize("content", [content for content, _ in BAD[:4]])
+def test_an_archive_of_such_an_array_is_refused_unread(tmp_path, content):
+    write(tmp_path / "a.npz", {"x": np.ones(3)}, {})
+    with zipfile.ZipFile(tmp_path / "a.npz", "a") as archive:
+        archive.writestr("y.npy", content)
+    with pytest.raises(ValueError, match="not an .npz file of this package, .*declares"):
+        read(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("shape", [(3, 128), (3,)])
+def test_a_whole_array_is_mapped(tmp_path, shape):
+    np.save(tmp_path / "a.npy", np.zeros(shape, np.float32))
+    assert open_array(tmp_path / "a.npy").shape == shape

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from xdesc_jax.files.whole import already_done, atomic, config_hash, read_json, staged, write_json
+from xdesc_jax.files.whole import already_done, atomic, config_hash, read_json, recorded, staged, write_json
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
@@ -85,3 +85,31 @@ def test_a_file_that_does_not_fit_on_the_disk_is_named_and_leaves_nothing(tmp_pa
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.returncode != 0 and f"{tmp_path / 'a.h5'}: cannot be written (File too large)" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("text", "message"), [("[" * 100_000, "nested too deeply"), ("{", "not valid JSON")])
+def test_json_that_cannot_be_read_is_named(tmp_path, text, message):
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(ValueError, match=f"a.json: not valid JSON .*{message if 'deep' in message else ''}"):
+        read_json(tmp_path / "a.json")
+
+
+def test_what_a_result_records_is_read_and_other_json_refused(tmp_path):
+    assert recorded(tmp_path / "a.json") is None
+    assert recorded(write_json(tmp_path / "a.json", {"config_hash": "x"})) == "x"
+    assert recorded(tmp_path / "a.json", "other") is None
+    with pytest.raises(ValueError, match="a.json: is a JSON list, expected an object"):
+        recorded(write_json(tmp_path / "a.json", [1]))
+
+
+@pytest.mark.parametrize("error", [OSError, ValueError, PermissionError])
+def test_errors_name_the_file_and_not_its_temporary_one(tmp_path, error):
+    with pytest.raises(error) as told, atomic(tmp_path / "a.db") as temporary:
+        raise error(f"{temporary}: cannot be written")
+    assert str(told.value) == f"{tmp_path / 'a.db'}: cannot be written"
+
+
+def test_an_error_of_the_system_names_the_file(tmp_path):
+    with pytest.raises(FileNotFoundError) as told, atomic(tmp_path / "a.db") as temporary:
+        temporary.open()
+    assert "partial" not in str(told.value) and str(tmp_path / "a.db") in str(told.value)

@@ -6,9 +6,11 @@ import json
 import h5py
 import numpy as np
 import pytest
+from PIL import Image
 
 from tests.support.place import WIDTH, rewrite
 from xdesc_jax.cli import main
+from xdesc_jax.colmap.bindings.api import pycolmap
 from xdesc_jax.colmap.lists import read_poses
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.store import FeatureStore, StoreWriter
@@ -166,24 +168,31 @@ def test_a_query_without_keypoints_or_pairs_fails(place, tmp_path, queries):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{query} absent.jpg", "names 1 photos that are not in the map, first ['absent.jpg']"),
-        ("absent.jpg {photo}", "names 1 photos that are not in the query list, first ['absent.jpg']"),
+        ("{query} absent.jpg", "names 7 photos that are not in the map, first ['absent.jpg0'"),
+        ("absent.jpg {photo}", "names 7 photos that are not in the query list, first ['absent.jpg0'"),
+        ("{query} {unregistered}", "names 1 photos that are not in the map"),
+        ("{query} one with blanks.jpg", "names 7 photos that are not in the map, first ['one with blanks.jpg0'"),
     ],
 )
-def test_pairs_that_name_unknown_photos_are_refused(place, tmp_path, queries, pairs, capsys, line, message):
+def test_pairs_of_other_photos_are_left_out_and_counted(place, tmp_path, queries, pairs, capsys, line, message):
+    line = line.format(query=place.queries[0], photo=place.names[0], unregistered=place.queries[1])
+    others = [line.replace(".jpg", f".jpg{i}", 1) if ".jpg" in line else line for i in range(7)]
     with pairs.open("a") as file:
-        file.write(line.format(query=place.queries[0], photo=place.names[0]) + "\n")
-    assert run(place, tmp_path / "out", queries, "--pairs", pairs) == 2
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
-def test_pairs_with_photos_that_are_not_registered_are_left_out(place, tmp_path, queries, pairs, capsys):
-    with pairs.open("a") as file:
-        file.write(f"{place.queries[0]} {place.queries[1]}\n")
+        file.write("".join(f"{other}\n" for other in others))
     assert run(place, tmp_path / "out", queries, "--pairs", pairs) == 0
     check_exact(place, tmp_path / "out")
-    assert "1 photos are not registered in the map" in " ".join(capsys.readouterr().err.split())
+    assert results(tmp_path / "out")["pairs_left_out"] == 7
+    told = " ".join(capsys.readouterr().err.split())
+    assert message in told and "7 of 19 pairs are left out" in told and "6'" not in told
+    assert run(place, tmp_path / "strict", queries, "--pairs", pairs, "--strict") == 2
+    assert message in capsys.readouterr().err and not (tmp_path / "strict").exists()
+
+
+def test_a_list_whose_pairs_are_all_of_other_photos_is_refused(place, tmp_path, queries, pairs, capsys):
+    pairs.write_text(f"{place.queries[0]} absent.jpg\nabsent.jpg {place.names[0]}\n")
+    assert run(place, tmp_path / "out", queries, "--pairs", pairs) == 2
+    assert "names 1 photos that are not in the query list, first ['absent.jpg']" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_queries_without_intrinsics_are_named_or_guessed(place, tmp_path, queries, pairs, capsys):
@@ -225,3 +234,106 @@ def test_unknown_queries_and_missing_choices_are_refused(place, tmp_path, querie
     assert "either --pairs" in capsys.readouterr().err
     assert run(place, tmp_path / "out", queries, "--pairs", pairs, "--retrieval", 3) == 2
     assert "either --pairs" in capsys.readouterr().err
+
+
+# --- Intrinsics of queries -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bare(place, tmp_path):
+    """The queries by name alone."""
+    path = tmp_path / "bare.txt"
+    path.write_text("".join(f"{name}\n" for name in place.queries))
+    return path
+
+
+@pytest.fixture(params=["list", "model", "database"])
+def intrinsics(request, place, tmp_path):
+    """The queries' cameras, as each source holds them."""
+    if request.param == "list":
+        (tmp_path / "cameras.txt").write_text(place.query_list)
+        return tmp_path / "cameras.txt"
+    model = pycolmap.Reconstruction()
+    with pycolmap.Database.open(tmp_path / "cameras.db") as db:
+        for number, name in enumerate(place.queries, start=1):
+            camera = place.cameras[name]
+            made = pycolmap.Camera(
+                model=camera.model, width=camera.width, height=camera.height, params=camera.params, camera_id=number,
+                has_prior_focal_length=True,
+            )  # fmt: skip
+            image = pycolmap.Image(name=name, camera_id=db.write_camera(made))
+            db.write_image(image)
+            model.add_camera_with_trivial_rig(made)
+            image = pycolmap.Image(name=name, camera_id=number, image_id=number)
+            model.add_image_with_trivial_frame(image, pycolmap.Rigid3d())
+    model.write(tmp_path)
+    return tmp_path / "cameras.db" if request.param == "database" else tmp_path
+
+
+def test_intrinsics_come_from_a_list_a_model_or_a_database(place, tmp_path, bare, pairs, intrinsics):
+    assert run(place, tmp_path / "out", bare, "--pairs", pairs, "--intrinsics", intrinsics) == 0
+    check_exact(place, tmp_path / "out")
+
+
+def test_the_query_list_goes_before_other_intrinsics(place, tmp_path, queries, pairs):
+    first, second = place.query_list.splitlines()
+    queries.write_text(f"{first}\n{place.queries[1]}\n")
+    name, model, *_ = first.split()
+    (tmp_path / "cameras.txt").write_text(f"{name} {model} 1024 768 700 512 384 0\n{second}\n")
+    assert run(place, tmp_path / "out", queries, "--pairs", pairs, "--intrinsics", tmp_path / "cameras.txt") == 0
+    check_exact(place, tmp_path / "out")
+
+
+def write_photo(path, focal_35mm=None):
+    exif = Image.Exif()
+    if focal_35mm is not None:
+        exif[0x8769] = {0xA405: focal_35mm, 0xA002: 1024, 0xA003: 768}
+    Image.new("RGB", (1024, 768)).save(path, exif=exif)
+
+
+def test_exif_is_read_where_nothing_else_knows_a_query(place, tmp_path, bare, pairs, capsys):
+    (tmp_path / "photos").mkdir()
+    for name in place.queries:  # 45 mm of 36 x 24 mm are 1280 px
+        write_photo(tmp_path / "photos" / name, focal_35mm=43)
+    assert run(place, tmp_path / "out", bare, "--pairs", pairs, "--photos", tmp_path / "photos") == 0
+    assert all(entry["focal_px"] is None for entry in results(tmp_path / "out")["queries"].values())
+    write_photo(tmp_path / "photos" / place.queries[0])
+    words = ["--pairs", pairs, "--photos", tmp_path / "photos"]
+    assert run(place, tmp_path / "other", bare, *words) == 2
+    assert "1 queries have no intrinsics" in (error := capsys.readouterr().err) and place.queries[0] in error
+    assert run(place, tmp_path / "other", bare, *words, "--assume-focal") == 0
+    assert results(tmp_path / "other")["queries"][place.queries[0]]["focal_px"] == pytest.approx(1280, abs=15)
+    assert run(place, tmp_path / "none", bare, "--pairs", pairs, "--photos", tmp_path / "typo") == 2
+    assert "typo: no such folder of photos" in capsys.readouterr().err
+
+
+# --- Ratios and rows -----------------------------------------------------------------------------------------
+
+
+def test_of_several_ratios_the_strictest_counts_as_in_matching(place, tmp_path, queries, pairs):
+    files = []
+    for name, ratio in (("map.h5", 0.7), ("queries.h5", 0.8)):
+        files.append(rewrite(place.features["own-a"], tmp_path / name, lambda _, photo: photo))
+        with h5py.File(files[-1], "a") as file:
+            file.attrs["ratios"] = json.dumps({"own-a": ratio})
+    for a, b in (files, files[::-1]):
+        out = tmp_path / a.stem
+        given = ["localize", place.model, out, "--features", a, "--queries", queries, "--pairs", pairs]
+        assert main([str(word) for word in [*given, "--query-features", b]]) == 0
+        assert results(out)["compared"] == ["own-a with own-a, as own-a, ratio 0.7 (calibrated for own-a)"]
+        assert (
+            main([str(w) for w in ["match", a, tmp_path / "m.h5", "--other", b, "--pairs", pairs, "--overwrite"]]) == 0
+        )
+        assert json.loads((tmp_path / "m.h5.json").read_text())["by_descriptors"][0]["ratio"] == 0.7
+
+
+def test_rows_that_cannot_be_the_descriptor_are_refused(place, tmp_path, queries, pairs, capsys):
+    def tiny(name, photo):
+        return dataclasses.replace(photo, descriptors=photo.descriptors * np.float32(1e-30))
+
+    features = rewrite(place.features["own-a"], tmp_path / "q.h5", tiny)
+    assert run(place, tmp_path / "out", queries, "--query-features", features, "--pairs", pairs) == 2
+    assert f"q.h5: {place.queries[0]!r}: the query: row 0 has norm 1e-30" in capsys.readouterr().err
+    assert main([str(w) for w in ["match", features, tmp_path / "m.h5", "--pairs", "exhaustive"]]) == 2
+    assert "has norm 1e-30, but 'own-a' expects unit-length floats" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists() and not (tmp_path / "m.h5").exists()

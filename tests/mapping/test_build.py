@@ -16,9 +16,9 @@ from xdesc_jax.colmap.database import MAX_IMAGES
 from xdesc_jax.descriptors import DescriptorSpec, get_spec
 from xdesc_jax.features.store import FeatureStore, ImageFeatures, StoreWriter
 from xdesc_jax.mapping.build import build_database, copy_database, made_with
-from xdesc_jax.mapping.mapper import map_incrementally, verify
+from xdesc_jax.mapping.mapper import PairCounts, map_incrementally, verify
 from xdesc_jax.matching.feature_set import FeatureSet
-from xdesc_jax.matching.matches import MatchWriter
+from xdesc_jax.matching.matches import Extent, MatchWriter
 
 FIRST, REST = NAMES[:2], NAMES[2:]
 SETTINGS = MappingSettings(threads=1)
@@ -181,11 +181,70 @@ def test_reversed_pair_of_our_file_keeps_its_rows(scene, tmp_path):
 def test_row_that_a_photo_has_not_is_named_and_nothing_is_left(scene, tmp_path):
     store = scene.write_features(tmp_path / "a.h5")
     rows = len(scene.xy["d.jpg"])
-    matches = hloc_matches(tmp_path / "m.h5", {("c.jpg", "d.jpg"): [rows]})
+    matches = hloc_matches(tmp_path / "m.h5", {("c.jpg", "d.jpg"): [rows, *[-1] * (len(scene.xy["c.jpg"]) - 1)]})
     message = f"m.h5: matches of 'c.jpg' and 'd.jpg' use row {rows} of 'd.jpg', which has {rows} keypoints"
     with pytest.raises(ValueError, match=message):
         build(tmp_path, [store], matches)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.h5", "m.h5"]
+
+
+@pytest.mark.parametrize("count", [1, 129, 131])
+def test_matches_of_another_number_of_keypoints_are_refused_with_both(scene, tmp_path, count):
+    store = scene.write_features(tmp_path / "a.h5")
+    assert len(scene.xy["c.jpg"]) == 130
+    matches = hloc_matches(tmp_path / "m.h5", {("c.jpg", "d.jpg"): np.full(count, -1)})
+    with pytest.raises(
+        ValueError, match=f"m.h5: .* are of {count} keypoints of 'c.jpg', which has 130: give the features"
+    ):
+        build(tmp_path, [store], matches)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.h5", "m.h5"]
+
+
+@pytest.mark.parametrize("order", [("c.jpg", "d.jpg"), ("d.jpg", "c.jpg")])
+def test_matches_of_other_keypoints_are_refused_although_they_are_as_many(scene, tmp_path, order):
+    store = scene.write_features(tmp_path / "a.h5")
+
+    def file(extents):
+        with MatchWriter(tmp_path / "m.h5") as writer:
+            scores = np.ones(1, np.float32)
+            writer.write(*order, extents[0].rows, np.array([[0, 0]]), scores, extents)
+        return tmp_path / "m.h5"
+
+    true = [Extent.of(scene.xy[name] - 0.5) for name in order]
+    _, counts = build(tmp_path, [store], file(true))
+    assert counts["matches"] == 1
+    turned = Extent.of(scene.xy[order[1]][::-1] - 0.5)  # the same positions in another order
+    with pytest.raises(ValueError, match=f"m.h5: .* are of 130 other keypoints of {order[1]!r}"):
+        build(tmp_path, [store], file((true[0], turned)))
+    with pytest.raises(ValueError, match=f"are of 131 keypoints of {order[1]!r}, which has 130"):
+        build(tmp_path, [store], file((true[0], Extent(131, true[1].place))))
+
+
+@pytest.mark.parametrize("layout", ["rows", "joined", "joined rows", "nested rows"])
+def test_matches_of_other_programs_are_read(scene, tmp_path, layout):
+    store = scene.write_features(tmp_path / "a.h5")
+    a, b = "日本/1.jpg", "sub/e\u0301.jpg"
+    rows, matches0 = np.array([[3, 5], [8, 1]]), np.full(len(scene.xy[a]), -1)
+    matches0[rows[:, 0]] = rows[:, 1]
+    flat = (a.replace("/", "-"), b.replace("/", "-"))
+    with h5py.File(tmp_path / "m.h5", "w") as file:
+        if layout == "joined":
+            file[f"{'_'.join(flat)}/matches0"] = matches0
+        else:
+            file[{"rows": "/".join(flat), "joined rows": "_".join(flat), "nested rows": f"{a}/{b}"}[layout]] = rows
+    path, counts = build(tmp_path, [store], tmp_path / "m.h5")
+    assert (counts["pairs"], counts["matches"]) == (1, 2)
+    with pycolmap.Database.open(path) as db:
+        ids = {image.name: image.image_id for image in db.read_all_images()}
+        assert sorted(map(tuple, np.asarray(db.read_matches(ids[a], ids[b])).tolist())) == [(3, 5), (8, 1)]
+
+
+def test_scores_are_no_reason_to_refuse_matches(scene, tmp_path):
+    store = scene.write_features(tmp_path / "a.h5")
+    matches = hloc_matches(tmp_path / "m.h5", {("c.jpg", "d.jpg"): [4, *[-1] * 129]})
+    with h5py.File(matches, "a") as file:
+        file["c.jpg/d.jpg/matching_scores0"] = np.ones(7, np.float32)
+    assert build(tmp_path, [store], matches)[1]["matches"] == 1
 
 
 def test_matches_of_unknown_photos_are_named_before_any_work(scene, tmp_path):
@@ -256,7 +315,9 @@ def mapped_photos(database, folder):
 def test_source_is_not_changed_and_the_copy_is_mapped(source, tmp_path):
     before = hashlib.sha256(source.read_bytes()).hexdigest()
     counts = copy(source, tmp_path / "copy.db")
-    assert counts == {"photos": 5, "cameras": 1, "photos_given_frames": 0, "self_pairs": 0}
+    assert counts == {
+        "photos": 5, "cameras": 1, "photos_given_frames": 0, "self_pairs": 0, "pairs_verified_again": 0,
+    }  # fmt: skip
     assert mapped_photos(tmp_path / "copy.db", tmp_path / "m") == 5
     assert hashlib.sha256(source.read_bytes()).hexdigest() == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["copy.db", "m", "source.db"]
@@ -280,6 +341,100 @@ def test_database_of_schema_3_is_taken(source, tmp_path):
            "ALTER TABLE descriptors DROP COLUMN type")  # fmt: skip
     assert copy(source, tmp_path / "copy.db")["photos"] == 5
     assert mapped_photos(tmp_path / "copy.db", tmp_path / "m") == 5
+
+
+EMPTY = "UPDATE two_view_geometries SET rows = 0, cols = 0, data = x'', config = 1 WHERE pair_id % 2"
+
+
+def test_pairs_whose_verification_failed_are_verified_again_and_counted(source, tmp_path):
+    change(source, EMPTY)
+    with sqlite3.connect(source) as connection:
+        [(failed,)] = connection.execute("SELECT count(*) FROM two_view_geometries WHERE rows = 0")
+    connection.close()
+    assert failed > 2
+    counts = copy(source, tmp_path / "copy.db")
+    assert counts["pairs_verified_again"] == failed
+    assert verify(tmp_path / "copy.db", SETTINGS) == PairCounts(10, counts_of(source)[0], 10)
+
+
+def test_failed_verifications_in_a_database_itself_stay_failed(source):
+    change(source, EMPTY)
+    _, verified = counts_of(source)
+    assert verify(source, SETTINGS).verified == verified < 10
+
+
+def counts_of(path):
+    """Most matches of a pair, and verified pairs."""
+    with sqlite3.connect(path) as connection:
+        [(most,)] = connection.execute("SELECT max(rows) FROM matches")
+        [(verified,)] = connection.execute("SELECT count(*) FROM two_view_geometries WHERE rows > 0")
+    connection.close()
+    return most, verified
+
+
+OLD = (
+    "CREATE TABLE inlier_matches (pair_id INTEGER PRIMARY KEY NOT NULL, rows INTEGER NOT NULL, cols INTEGER NOT NULL, "
+    "data BLOB, config INTEGER NOT NULL)",
+    "INSERT INTO inlier_matches SELECT pair_id, rows, cols, data, config FROM two_view_geometries",
+    "DROP TABLE two_view_geometries",
+)
+
+
+def test_verified_pairs_of_the_oldest_schema_are_taken(source, tmp_path):
+    change(source, *OLD, "PRAGMA user_version = 3200")
+    before = hashlib.sha256(source.read_bytes()).hexdigest()
+    copy(source, tmp_path / "copy.db")
+    with pycolmap.Database.open(tmp_path / "copy.db") as db:
+        assert db.num_verified_image_pairs() == 10
+    assert mapped_photos(tmp_path / "copy.db", tmp_path / "m") == 5
+    assert hashlib.sha256(source.read_bytes()).hexdigest() == before
+
+
+def test_a_database_without_a_table_of_verified_pairs_is_verified(source, tmp_path):
+    change(source, "DROP TABLE two_view_geometries")
+    copy(source, tmp_path / "copy.db")
+    assert mapped_photos(tmp_path / "copy.db", tmp_path / "m") == 5
+
+
+def test_triggers_and_views_do_not_reach_the_copy(source, tmp_path, capsys):
+    change(source, "CREATE TRIGGER t AFTER INSERT ON frames BEGIN DELETE FROM keypoints; END",
+           "CREATE TRIGGER u AFTER DELETE ON two_view_geometries BEGIN DELETE FROM descriptors; END",
+           'CREATE VIEW "odd "" name" AS SELECT * FROM images')  # fmt: skip
+    change(source, "DELETE FROM frame_data WHERE data_id = 2", "DELETE FROM frames WHERE frame_id = 2")
+    copy(source, tmp_path / "copy.db", CAMERA)
+    with sqlite3.connect(tmp_path / "copy.db") as connection:
+        made = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('trigger', 'view')").fetchall()
+        assert made == [] and connection.execute("SELECT count(*) FROM keypoints").fetchall() == [(5,)]
+    connection.close()
+    assert "3 triggers and views are left out of the copy, first trigger 't'" in " ".join(
+        capsys.readouterr().err.split()
+    )
+
+
+@pytest.fixture
+def rigs(tmp_path):
+    """A database of 2 rigs of 2 cameras with 3 frames each."""
+    options = pycolmap.SyntheticDatasetOptions()
+    options.num_rigs, options.num_cameras_per_rig, options.num_frames_per_rig, options.num_points3D = 2, 2, 3, 60
+    with pycolmap.Database.open(tmp_path / "rigs.db") as db:
+        pycolmap.set_random_seed(3)
+        pycolmap.synthesize_dataset(options, db)
+    return tmp_path / "rigs.db"
+
+
+def test_rigs_and_shared_cameras_stay_where_matches_are_replaced(rigs, tmp_path):
+    names = list(database_cameras(rigs))
+    with FeatureSet([rigs]) as features, MatchWriter(tmp_path / "m.h5") as writer:
+        extents = tuple(Extent.of(features.keypoints(name)) for name in names[:2])
+        rows = np.array([[3, 1], [5, 0]])
+        writer.write(names[1], names[0], extents[1].rows, rows, np.ones(2, np.float32), extents[::-1])
+    counts = copy(rigs, tmp_path / "copy.db", matches=tmp_path / "m.h5")
+    assert (counts["matches"], counts["cameras"]) == (2, 4)
+    with pycolmap.Database.open(tmp_path / "copy.db") as db:
+        assert (db.num_rigs(), db.num_cameras(), db.num_frames(), db.num_verified_image_pairs()) == (2, 4, 6, 0)
+        ids = [next(i.image_id for i in db.read_all_images() if i.name == name) for name in names[:2]]
+        assert np.asarray(db.read_matches(*ids)).tolist() == [[1, 3], [0, 5]]
+        assert db.num_matched_image_pairs() == 1
 
 
 def test_matches_that_are_not_verified_are_verified(source, tmp_path):

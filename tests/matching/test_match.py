@@ -11,6 +11,7 @@ import pytest
 from xdesc_jax import cli
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, stored, unit_rows
 from xdesc_jax.features.store import FeatureStore, ImageFeatures, StoreWriter
+from xdesc_jax.matching import match as match_stage
 from xdesc_jax.matching.matches import MatchFile, MatchWriter
 from xdesc_jax.matching.nearest import match as match_rows
 
@@ -176,14 +177,42 @@ def test_a_file_that_does_not_say_its_descriptor_matches_when_told(tmp_path, cap
     assert run(tmp_path / "hloc.h5", tmp_path / "m.h5", "--pairs", "exhaustive", "--descriptor", "hardnet") == 0
 
 
-def test_rows_that_are_not_finite_never_match_and_are_counted(tmp_path):
+def test_rows_that_are_not_finite_never_match_and_are_counted(tmp_path, capsys):
     features = write_store(tmp_path / "features.h5", photos={"a.jpg": 5, "b.jpg": 5})
     with h5py.File(features, "r+") as file:
         file["a.jpg/descriptors"][3, 0] = np.nan
     assert run(features, tmp_path / "m.h5", "--pairs", "exhaustive") == 0
     with MatchFile(tmp_path / "m.h5") as file:
         assert file.read("a.jpg", "b.jpg")[0].tolist() == [[1, 1], [3, 3], [4, 4]]
-    assert json.loads((tmp_path / "m.h5.json").read_text())["rows_never_matched"] == 3
+    summary = json.loads((tmp_path / "m.h5.json").read_text())
+    assert (summary["rows_never_matched"], summary["rows_not_finite"]) == (3, 1)
+    told = " ".join(capsys.readouterr().err.split())
+    assert "1 rows of 1 photos hold values that are not finite and never match, first 1 of 'a.jpg'" in told
+
+
+def test_rows_that_never_match_are_counted_by_a_run_that_goes_on(tmp_path, monkeypatch):
+    features = write_store(tmp_path / "features.h5", photos={"a.jpg": 5, "b.jpg": 5})
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(match_stage, "_write_file", stop)
+        assert run(features, tmp_path / "m.h5", "--pairs", "exhaustive") == 130
+    assert run(features, tmp_path / "m.h5", "--pairs", "exhaustive") == 0
+    assert json.loads((tmp_path / "m.h5.json").read_text())["rows_never_matched"] == 2
+
+
+def test_pairs_in_both_orders_of_two_files_of_the_same_photos_are_told(tmp_path, capsys):
+    left = write_store(tmp_path / "left.h5", photos={"l.jpg": 5, "r.jpg": 5})
+    right = write_store(tmp_path / "right.h5", photos={"l.jpg": 5, "r.jpg": 5})
+    pairs = write_pairs(tmp_path / "pairs.txt", ("r.jpg", "l.jpg"), ("l.jpg", "r.jpg"))
+    assert run(left, tmp_path / "m.h5", "--pairs", pairs, "--other", right) == 0
+    assert json.loads((tmp_path / "m.h5.json").read_text())["pairs_in_both_orders"] == 1
+    told = " ".join(capsys.readouterr().err.split())
+    assert "1 pairs are in both orders, first 'l.jpg' and 'r.jpg': a match file has one place for two photos" in told
+    with MatchFile(tmp_path / "m.h5") as file:
+        assert file.pairs() == [("r.jpg", "l.jpg")]
 
 
 def test_finished_work_is_skipped_and_other_work_refused(tmp_path, capsys):

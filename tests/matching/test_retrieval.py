@@ -7,8 +7,8 @@ from tests.support.place import WIDTH, exact_translator
 from xdesc_jax.cli import main
 from xdesc_jax.descriptors import DescriptorSpec, unit_rows
 from xdesc_jax.features.store import ImageFeatures, StoreWriter
-from xdesc_jax.matching.pairs import read_pairs
-from xdesc_jax.matching.retrieval import VladIndex, pair_line, vlad, vocabulary
+from xdesc_jax.matching.pairs import pair_line, read_pairs
+from xdesc_jax.matching.retrieval import VladIndex, vlad, vocabulary
 
 PLACES, PHOTOS, ROWS = 3, 4, 60
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import subprocess
 import sys
 
 import jax
 import numpy as np
+import pytest
 
 from tests.support.root import ROOT
+from xdesc_jax.train.checkpoint import Checkpoints
 from xdesc_jax.train.translators.run import train
 from xdesc_jax.train.translators.trained import load_model
 
@@ -45,3 +48,37 @@ except OSError as error:
     found, expected = (jax.tree.leaves(load_model(path, "latest").networks) for path in (run, other))
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("how", ["cut", "noise"])
+@pytest.mark.parametrize("file", ["state/manifest.ocdbt", "state/_METADATA", "state/d/*", "meta/metadata"])
+def test_a_damaged_checkpoint_is_passed_over_in_one_line(straight, tmp_path, capfd, caplog, file, how):
+    run, last = damaged(straight, tmp_path / "run", file, how)
+    capfd.readouterr()
+    assert load_model(run, "latest").provenance["steps"] < int(last.name)
+    told = capfd.readouterr().err
+    assert "Traceback" not in told and caplog.records == []
+    assert told.count("cannot be used, trying another") == 1
+    assert f"{run / 'checkpoints'}: checkpoint of step {int(last.name)} cannot be used" in " ".join(told.split())
+
+
+def damaged(straight, run, file, how):
+    """A copy of a run whose last checkpoint has a damaged file, and that checkpoint's folder."""
+    shutil.copytree(straight, run)
+    last = max(path for path in (run / "checkpoints").iterdir() if path.name.isdecimal())
+    [path] = last.glob(file)
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2] if how == "cut" else bytes(len(content)))
+    return run, last
+
+
+def test_a_run_with_a_damaged_metrics_file_is_read_and_goes_on(straight, tmp_path, capfd, toy_config):
+    run, last = damaged(straight, tmp_path / "run", "metrics/metrics", "cut")
+    for which in ("latest", "best"):
+        assert load_model(run, which).provenance["steps"] < int(last.name)
+    assert last.exists()
+    capfd.readouterr()
+    Checkpoints(run, toy_config.hash).close()
+    told = "".join(capfd.readouterr().err.split())
+    assert "metrics/metrics:notvalidJSON" in told and f"step{int(last.name)}isnotused" in told and not last.exists()
+    assert [path.name.split("-")[0] for path in (run / "unusable").iterdir()] == [last.name]

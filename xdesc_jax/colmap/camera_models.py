@@ -23,21 +23,39 @@ TWO_FOCALS = {
     "DIVISION", "FISHEYE", "EUCM",
 }  # fmt: skip
 FOCAL_GUESS = 1.2  # times the longer side, as COLMAP guesses
+# What no lens has, and COLMAP's solvers never end with: focal lengths beyond these times the longer side (0.001 is a
+# view of 179.9 degrees, 1000 one of 3 minutes of arc), a principal point further away, other parameters beyond.
+FOCAL_RANGE, CENTRE_LIMIT, PARAMETER_LIMIT = (1e-3, 1e3), 100.0, 1e6
+SIZE_LIMIT = 1 << 20  # px
 
 
 def check_camera(camera: Camera, where: str) -> None:
-    """Raises ValueError where a camera is none of COLMAP's: its model, size or parameters."""
+    """Raises ValueError where a camera is none of COLMAP's, or none at all: its model, size or parameters.
+
+    Every camera passes here before COLMAP sees it, whether of a list, database, model or photo.
+    """
     if camera.model not in PARAMETERS:
         raise ValueError(f"{where}: camera model is {camera.model!r}, expected one of {', '.join(PARAMETERS)}")
     expected = PARAMETERS[camera.model]
     if len(camera.params) != expected:
         raise ValueError(f"{where}: {len(camera.params)} parameters, but {camera.model} has {expected}")
-    if camera.width <= 0 or camera.height <= 0:
-        raise ValueError(f"{where}: photo size is {camera.width} x {camera.height} px, expected above 0")
+    longer = max(camera.width, camera.height)
+    if min(camera.width, camera.height) <= 0 or longer > SIZE_LIMIT:
+        limits = "above 0" if longer <= SIZE_LIMIT else f"at most {SIZE_LIMIT}"
+        raise ValueError(f"{where}: photo size is {camera.width} x {camera.height} px, expected {limits}")
     if not all(map(math.isfinite, camera.params)):
         raise ValueError(f"{where}: parameters are {list(camera.params)}, expected finite ones")
-    if bad := [focal for focal in camera.params[: focals(camera.model)] if focal <= 0]:
+    first = focals(camera.model)
+    lengths, centre, rest = camera.params[:first], camera.params[first : first + 2], camera.params[first + 2 :]
+    if bad := [focal for focal in lengths if focal <= 0]:
         raise ValueError(f"{where}: focal length is {bad[0]:g} px, expected above 0")
+    low, high = (limit * longer for limit in FOCAL_RANGE)
+    if bad := [focal for focal in lengths if not low <= focal <= high]:
+        raise ValueError(f"{where}: focal length is {bad[0]:g} px, expected {low:g} to {high:g} for {longer} px")
+    if bad := [value for value in centre if abs(value) > CENTRE_LIMIT * longer]:
+        raise ValueError(f"{where}: principal point is at {bad[0]:g} px, expected within {CENTRE_LIMIT * longer:g}")
+    if bad := [value for value in rest if abs(value) > PARAMETER_LIMIT]:
+        raise ValueError(f"{where}: a parameter is {bad[0]:g}, expected within {PARAMETER_LIMIT:g}")
 
 
 def focals(model: str) -> int:

@@ -8,13 +8,13 @@ length of 1.2 max(width, height), whose `known` is False.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from xdesc_jax import console
 from xdesc_jax.colmap.bindings.database import exif_camera
-from xdesc_jax.colmap.camera_models import FOCAL_GUESS, focals
+from xdesc_jax.colmap.camera_models import FOCAL_GUESS, check_camera, focals
 from xdesc_jax.colmap.database import DatabaseReader
 from xdesc_jax.colmap.lists import EXPECTED, read_queries
 from xdesc_jax.colmap.model import Camera
@@ -44,10 +44,12 @@ class Intrinsics:
         return self.source in ("command line", "file")
 
 
-def read_intrinsics(path: Path | str) -> dict[str, Camera]:
+def read_intrinsics(path: Path | str, known: Collection[str] = ()) -> dict[str, Camera]:
     """Cameras by photo name, of a list in hloc's form, the folder of a COLMAP model, or a COLMAP database.
 
-    A list has a line `name MODEL width height params...` for each photo; names may hold blanks.
+    Args:
+        path: a list has a line `name MODEL width height params...` for each photo; names may hold blanks.
+        known: names that photos have (see `read_queries`).
 
     Raises:
         FileNotFoundError: nothing there.
@@ -64,7 +66,7 @@ def read_intrinsics(path: Path | str) -> dict[str, Camera]:
     with path.open("rb") as file:
         if file.read(7) == b"SQLite ":
             return database_cameras(path)
-    cameras = read_queries(path)
+    cameras = read_queries(path, known)
     if bare := [name for name, camera in cameras.items() if camera is None]:
         raise ValueError(f"{path}: {EXPECTED}, but {bare[0]!r} (first of {len(bare)}) has no intrinsics")
     return {name: camera for name, camera in cameras.items() if camera is not None}
@@ -112,11 +114,14 @@ def choose_intrinsics(
         Photo name -> camera and source.
 
     Raises:
-        ValueError: a camera of another size than its photo, a list that has no photo of these, a photo that
-            cannot be read, or of whose size nothing is known.
+        FileNotFoundError: no such folder of photos.
+        ValueError: a camera that cannot be (`check_camera`) or is of another size than its photo, a list or a folder
+            that has no photo of these, a photo that cannot be read, or of whose size nothing is known.
     """
     listed, own = listed or {}, own or {}
     _check_listed(sizes, listed)
+    if photos is not None:
+        _check_photos(photos, sizes)
     chosen: dict[str, Intrinsics] = {}
     unsized: list[str] = []
     for name, size in sizes.items():
@@ -125,6 +130,7 @@ def choose_intrinsics(
             unsized.append(name)
             continue
         camera = camera or guessed_camera(*size)
+        check_camera(camera, f"camera of {name!r} ({source})")
         if size not in ((0, 0), (camera.width, camera.height)):
             raise ValueError(
                 f"camera of {name!r} ({source}) is for {camera.width} x {camera.height} px, "
@@ -155,6 +161,14 @@ def _first(
     if read is not None and read.known:
         return "exif", read
     return ("database", own[name]) if name in own else ("guess", read)
+
+
+def _check_photos(photos: Path, names: Collection[str]) -> None:
+    """Raises where a folder is none, or holds no photo at all of these: a folder that was mistyped."""
+    if not photos.is_dir():
+        raise FileNotFoundError(f"{photos}: no such folder of photos")
+    if names and not any((photos / name).is_file() for name in names):
+        raise ValueError(f"{photos}: holds none of the {len(names)} photos, first {sorted(names)[:_SHOWN]}")
 
 
 def _check_listed(sizes: Mapping[str, tuple[int, int]], listed: Mapping[str, Camera]) -> None:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from xdesc_jax import console
 from xdesc_jax.colmap import database_file, own_tables
 from xdesc_jax.colmap.camera_models import CAMERA_MODELS
 from xdesc_jax.colmap.model import Camera
@@ -25,6 +26,9 @@ SIFT_TYPE, OTHER_TYPE = 0, -1  # pycolmap.FeatureExtractorType.SIFT and UNDEFINE
 SIFT_WIDTH = 128  # bytes
 SIFT_NAME = "colmap-sift"
 MAX_IMAGES = 2147483647  # COLMAP's pair id is MAX_IMAGES * smaller image id + larger one
+# Those that are read; a view of such a name would run a program of others.
+_TABLES = ("cameras", "images", "keypoints", "descriptors", "matches", "two_view_geometries", "inlier_matches", "rigs",
+           "rig_sensors", "frames", "frame_data", "pose_priors", *own_tables.TABLES)  # fmt: skip
 _SQLITE = b"SQLite format 3\0"
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 
@@ -97,7 +101,12 @@ class DatabaseReader:
             # `immutable`: SQLite would otherwise leave lock and log files beside the database.
             self._connection = sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
             stack.callback(self._connection.close)
+            self._refuse_views()
             rows = self.query("SELECT name, image_id, width, height FROM images LEFT JOIN cameras USING (camera_id)")
+            for name, image_id, *size in rows:
+                self._require(isinstance(name, str) and name, f"image {image_id} has the name {name!r}", "a text")
+                plain = all(v is None or isinstance(v, int) and v >= 0 for v in size)
+                self._require(plain, f"the camera of {name!r} is of {size[0]!r} x {size[1]!r} px", "whole numbers")
             self.ids: dict[str, int] = {name: image_id for name, image_id, *_ in rows}
             self._sizes = {name: (width or 0, height or 0) for name, _, width, height in rows}
             self._own = own_tables.read(self._connection, str(self.path))
@@ -113,6 +122,16 @@ class DatabaseReader:
     def close(self) -> None:
         self._stack.close()
 
+    def _refuse_views(self) -> None:
+        views = self.query("SELECT name FROM sqlite_master WHERE type = 'view'")
+        if found := [name for (name,) in views if str(name).lower() in _TABLES]:
+            raise ValueError(f"{self.path}: {found[0]!r} is a view, expected a table, as COLMAP makes it")
+
+    def _require(self, condition: object, found: str, expected: str) -> None:
+        """Raises ValueError where a value of the database cannot be; SQLite takes any value in any column."""
+        if not condition:
+            raise ValueError(f"{self.path}: {found}, expected {expected}")
+
     def check_unchanged(self) -> None:
         """Raises ValueError where another program has written the database since it was opened."""
         if database_file.state(self.path) != self._state:
@@ -122,6 +141,11 @@ class DatabaseReader:
     def names(self) -> list[str]:
         """Names of all photos, sorted."""
         return sorted(self.ids)
+
+    def require_photos(self) -> None:
+        """Raises ValueError where the database holds no photo."""
+        if not self.ids:
+            raise ValueError(f"{self.path}: holds no photo: it is a COLMAP database without images")
 
     def image_size(self, name: str) -> tuple[int, int]:
         """(width, height) in px of a photo's camera; (0, 0) where it has none."""
@@ -142,13 +166,21 @@ class DatabaseReader:
         if not found:
             return None
         model, width, height, params, prior = found[0]
-        if not 0 <= model < len(CAMERA_MODELS):
-            raise ValueError(
-                f"{self.path}: the camera of {name!r} has model {model}, expected 0 to {len(CAMERA_MODELS) - 1}"
-            )
+        last = len(CAMERA_MODELS) - 1
+        known = isinstance(model, int) and 0 <= model <= last
+        self._require(known, f"the camera of {name!r} has model {model!r}", f"0 to {last}")
+        whole = isinstance(params, bytes) and len(params) % 8 == 0
+        self._require(whole, f"the parameters of the camera of {name!r} are {params!r}", "bytes of float64")
         return Camera(
             CAMERA_MODELS[model], width, height, tuple(np.frombuffer(params, np.float64).tolist()), bool(prior)
         )
+
+    def sharing(self) -> tuple[int, int]:
+        """How many cameras are of several photos, and how many rigs of several sensors."""
+        shared = self.query("SELECT camera_id FROM images GROUP BY camera_id HAVING count(*) > 1")
+        if not self.columns("rig_sensors"):
+            return len(shared), 0
+        return len(shared), len(self.query("SELECT DISTINCT rig_id FROM rig_sensors"))
 
     def keypoints(self, name: str) -> np.ndarray:
         """Keypoints of a photo, float32 [N, 2 | 4 | 6]; [0, 6] where the database has none.
@@ -263,7 +295,11 @@ class DatabaseReader:
             kind = "type" if "type" in columns else SIFT_TYPE
             # SQLite tells a blob's length without reading it.
             sql = f"SELECT image_id, rows, cols, coalesce(length(data), 0), {kind} FROM {table}"
-            found[table] = {image_id: Blob(*values) for image_id, *values in self.query(sql)} if columns else {}
+            rows = self.query(sql) if columns else []
+            for image_id, *values in rows:
+                plain = all(isinstance(v, int) for v in values) and min(values[:2]) >= 0
+                self._require(plain, f"{table} of image {image_id} say {values[0]!r} x {values[1]!r}", "whole numbers")
+            found[table] = {image_id: Blob(*values) for image_id, *values in rows}
         return found
 
     def columns(self, table: str) -> list[str]:
@@ -271,8 +307,17 @@ class DatabaseReader:
         return [row[1] for row in self.query(f"PRAGMA table_info({table})")]
 
     def copy_to(self, connection: sqlite3.Connection) -> None:
-        """Copies the whole database, tables of others included, into an empty one."""
+        """Copies the whole database, tables of others included, into an empty one, but for what would run in it:
+        triggers and views."""
         self._connection.backup(connection)
+        made = connection.execute("SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view')").fetchall()
+        for kind, name in made:
+            quoted = str(name).replace('"', '""')
+            connection.execute(f'DROP {kind.upper()} IF EXISTS "{quoted}"')
+        connection.commit()
+        if made:
+            told = ", ".join(f"{kind} {name!r}" for kind, name in made[:5])
+            console.warn(f"{self.path}: {len(made)} triggers and views are left out of the copy, first {told}")
 
     def _blob(self, table: str, name: str, dtype: np.dtype) -> np.ndarray | None:
         image_id = self.ids[self._known(name)]
@@ -281,6 +326,7 @@ class DatabaseReader:
             return None
         self._check_size(table, name, row, dtype)
         [(data,)] = self.query(f"SELECT data FROM {table} WHERE image_id = ?", image_id)
+        self._require(isinstance(data, bytes), f"{table} of {name!r} are {type(data).__name__}", "bytes")
         return np.frombuffer(data, dtype).reshape(row.rows, row.columns).copy()
 
     def _check_size(self, table: str, name: str, row: Blob, dtype: np.dtype) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from xdesc_jax.colmap.database import MAX_IMAGES, DatabaseReader
 
 MATCHES, VERIFIED = "matches", "two_view_geometries"
+OLD_VERIFIED = "inlier_matches"  # of COLMAP up to 3.2, which kept no geometry beside the matches
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +43,15 @@ def parse(data: bytes | None, count: int, columns: int, where: str) -> np.ndarra
     return np.frombuffer(data if count else b"", np.uint32).reshape(-1, 2)
 
 
+def verified_table(reader: DatabaseReader) -> str:
+    """The table of verified pairs, whose name was another in the oldest databases."""
+    return OLD_VERIFIED if not reader.columns(VERIFIED) and reader.columns(OLD_VERIFIED) else VERIFIED
+
+
+def _stored(reader: DatabaseReader, table: str) -> str:
+    return verified_table(reader) if table == VERIFIED else table
+
+
 def stored_pairs(reader: DatabaseReader) -> list[StoredPair]:
     """All pairs that were matched or verified, in the order of their image ids; a photo with itself is left out.
 
@@ -51,8 +61,8 @@ def stored_pairs(reader: DatabaseReader) -> list[StoredPair]:
     names = {image_id: name for name, image_id in reader.ids.items()}
     found: dict[int, dict[str, int]] = {}
     for table in (MATCHES, VERIFIED):
-        if reader.columns(table):
-            for pair_id, count in reader.query(f"SELECT pair_id, rows FROM {table}"):
+        if reader.columns(stored := _stored(reader, table)):
+            for pair_id, count in reader.query(f"SELECT pair_id, rows FROM {stored}"):
                 found.setdefault(pair_id, {})[table] = count
     pairs = []
     for pair_id, counts in sorted(found.items()):
@@ -75,7 +85,7 @@ def read_rows(reader: DatabaseReader, table: str, name0: str, name1: str) -> np.
     """
     a, b = reader.ids[name0], reader.ids[name1]
     pair_id = MAX_IMAGES * min(a, b) + max(a, b)
-    found = reader.query(f"SELECT rows, cols, data FROM {table} WHERE pair_id = ?", pair_id)
+    found = reader.query(f"SELECT rows, cols, data FROM {_stored(reader, table)} WHERE pair_id = ?", pair_id)
     if not found:
         return np.zeros((0, 2), np.int64)
     count, columns, data = found[0]

@@ -135,8 +135,9 @@ class DatabaseWriter:
     def clear_matches(self) -> None:
         """Takes out all matches and two-view geometries."""
         with self._told():
-            self._connection.execute("DELETE FROM matches")
-            self._connection.execute("DELETE FROM two_view_geometries")
+            for table in ("matches", "two_view_geometries", "inlier_matches"):  # the last of COLMAP up to 3.2
+                if self._connection.execute(f"PRAGMA table_info({table})").fetchall():
+                    self._connection.execute(f"DELETE FROM {table}")
 
     def write_matches(self, name0: str, name1: str, indices: np.ndarray) -> None:
         """Writes the matches of a pair, replacing those it has.

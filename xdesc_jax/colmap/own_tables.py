@@ -18,6 +18,7 @@ import sqlite3
 from xdesc_jax.descriptors import DescriptorSpec
 
 VERSION = 1
+TABLES = ("xdesc_specs", "xdesc_images", "xdesc_attributes")
 _CREATE = (
     "CREATE TABLE IF NOT EXISTS xdesc_specs (name TEXT PRIMARY KEY NOT NULL, spec TEXT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS xdesc_images"
@@ -58,6 +59,8 @@ def _read(connection: sqlite3.Connection, where: str) -> OwnTables:
     if "xdesc_images" not in tables:
         return OwnTables()
     attributes = dict(connection.execute("SELECT key, value FROM xdesc_attributes"))
+    if strange := [item for item in attributes.items() if not all(isinstance(text, str) for text in item)]:
+        raise ValueError(f"{where}: attribute {strange[0][0]!r} is {strange[0][1]!r}, expected a text")
     version = attributes.get("version", str(VERSION))
     if not version.isdecimal() or int(version) > VERSION:
         raise ValueError(f"{where}: xdesc tables of version {version}, this package reads up to {VERSION}")
@@ -65,10 +68,12 @@ def _read(connection: sqlite3.Connection, where: str) -> OwnTables:
     for name, text in connection.execute("SELECT name, spec FROM xdesc_specs"):
         try:
             specs[name] = DescriptorSpec.from_dict(json.loads(text))
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"{where}: the spec of {name!r} is {text!r}, expected a descriptor ({error})") from error
     of, origins = {}, {}
     for image_id, name, origin in connection.execute("SELECT image_id, spec, translated_from FROM xdesc_images"):
+        if origin is not None and not isinstance(origin, str):
+            raise ValueError(f"{where}: image {image_id} was translated from {origin!r}, expected a name")
         if name not in specs:
             raise ValueError(f"{where}: image {image_id} holds {name!r}, of which the database has no spec")
         of[image_id] = specs[name]

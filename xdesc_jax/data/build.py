@@ -21,7 +21,7 @@ from xdesc_jax.data.plan import Plan, RecordSettings, plan_rows
 from xdesc_jax.data.rows import RowSource
 from xdesc_jax.data.schema import FILE, KEYPOINT, PHOTO, Column, RecordInfo, columns_of
 from xdesc_jax.data.spread import Spreader
-from xdesc_jax.files.whole import already_done, atomic, config_hash, making, read_json
+from xdesc_jax.files.whole import already_done, atomic, config_hash, making, recorded
 
 LOCAL = "DirectRunner"  # Beam's name for a pipeline that runs on this machine
 # (out, source, work, settings, config), see `build`.
@@ -82,7 +82,7 @@ def is_finished(out: Path, config: dict[str, Any], overwrite: bool) -> bool:
     if not (out / FILE).exists():
         making(out)
         return False
-    return already_done(out, read_json(out / FILE).get("config_hash"), config_hash(config), overwrite)
+    return already_done(out, recorded(out / FILE), config_hash(config), overwrite)
 
 
 def summarize(info: RecordInfo) -> None:

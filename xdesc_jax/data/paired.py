@@ -58,6 +58,7 @@ class PairedStores:
             ]
             self.specs: dict[str, DescriptorSpec] = {}
             for store in self._stores:
+                store.require_photos()
                 if store.spec.name in self.specs:
                     raise ValueError(f"{store.path}: holds {store.spec.name!r}, as another paired file does")
                 self.specs[store.spec.name] = store.spec

@@ -16,7 +16,7 @@ from xdesc_jax.data.plan import split_photos
 from xdesc_jax.data.schema import VALIDATION
 from xdesc_jax.features.images import list_photos, read_gray
 from xdesc_jax.features.warp import WarpSettings, draw_view, render
-from xdesc_jax.files.whole import already_done, atomic, config_hash, read_json, write_json
+from xdesc_jax.files.whole import already_done, atomic, config_hash, recorded, write_json
 
 FILE = "scenes.json"
 WARP = WarpSettings()
@@ -68,7 +68,7 @@ def scenes(
     told = {"photos": f"{photos} ({console.counted(len(names), 'photo')} of it)", "views": views, "limit": limit}
     told |= {"validation_share": validation_share, "seed": seed, "warp": warp}
     console.settings(f"xdesc scenes -> {out}", told, scenes)
-    found = read_json(out / FILE).get("config_hash") if (out / FILE).exists() else None
+    found = recorded(out / FILE)
     if already_done(out, found, config_hash(config), overwrite):
         console.up_to_date(out)
         return out

@@ -145,7 +145,7 @@ def read_homography(path: Path | str) -> np.ndarray:
         ValueError: no UTF-8 text, another shape, something that is not a number, or a singular matrix.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: {error}, expected 3 rows of 3 numbers as text") from error
     rows = [line.split() for line in text.splitlines() if line.strip()]

@@ -10,7 +10,6 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import numpy as np
 
@@ -53,6 +52,10 @@ class KeypointFile:
         self.path = Path(path)
         self._colmap_sift = colmap_sift
         self._reader = DatabaseReader(path) if is_keypoint_database(path) else _open_store(path)
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._reader.close)
+            self._reader.require_photos()
+            stack.pop_all()
 
     def __enter__(self) -> KeypointFile:
         return self
@@ -88,39 +91,34 @@ class KeypointFile:
         """
         where = f"{self.path}: {name!r}"
         if isinstance(self._reader, FeatureStore):
-            with self._reader.reading(name) as group:
-                size = tuple(int(v) for v in group["image_size"]) if "image_size" in group else (0, 0)
-                points = _of_group(self._reader.keypoints(name), group)
-                return GivenKeypoints(points, size, None, where)  # type: ignore[arg-type]
+            xy, frames = self._reader.keypoints(name), self._reader.frames(name)
+            with self._reader.reading(name):
+                points = _with_frames(xy, frames)
+            return GivenKeypoints(points, self._reader.image_size(name), None, where)
+        columns = self._reader.keypoints(name)
         with _located(where):
-            points = from_colmap(self._reader.keypoints(name))
+            if len(columns) and columns.shape[1] == 2:
+                raise ValueError("the database holds positions alone (2 columns); patches need scales, too")
+            points = from_colmap(columns)
         sift = self._reader.sift(name) if self._colmap_sift else None
         return GivenKeypoints(points, self._reader.image_size(name), sift, where)
 
 
 def _open_store(path: Path | str) -> FeatureStore:
     """Opens a feature file for its keypoints alone: it need not say which descriptor it holds."""
-    try:
-        return FeatureStore(path)
-    except ValueError:
-        return FeatureStore(path, DescriptorSpec("unnamed", 1))
+    return FeatureStore(path, fallback=DescriptorSpec("unnamed", 1))
 
 
-def _of_group(xy: np.ndarray, group: Mapping[str, Any]) -> Keypoints:
-    """Keypoints [N, 2] with the shapes in a photo's group, whatever the descriptors beside them are."""
-    arrays = {key: np.asarray(group[key], np.float32) for key in ("scales", "oris", "affine") if key in group}
-    for key, values in arrays.items():
-        expected = (len(xy), 2, 2) if key == "affine" else (len(xy),)
-        if values.shape != expected:
-            raise ValueError(f"{key} has shape {values.shape}, expected {expected}")
-    if "affine" in arrays:
-        return from_shapes(xy, arrays["affine"])
-    if "scales" not in arrays:
+def _with_frames(xy: np.ndarray, frames: Mapping[str, np.ndarray]) -> Keypoints:
+    """Keypoints [N, 2] with the shapes beside them."""
+    if "affine" in frames:
+        return from_shapes(xy, frames["affine"])
+    if "scales" not in frames:
         raise ValueError(
             "the file holds positions without `scales` (or `affine`), which patches need; give --keypoints another "
             "file, or colmap or opencv"
         )
-    return Keypoints(xy, arrays["scales"], arrays.get("oris", np.zeros(len(xy))))
+    return Keypoints(xy, frames["scales"], frames.get("oris", np.zeros(len(xy))))
 
 
 @contextlib.contextmanager

@@ -3,7 +3,8 @@
 In: keypoints and descriptors of each photo. Out: `<descriptor>.h5`, which hloc can read: one group per
 photo name with `keypoints` [N, 2] float32 and `descriptors` [D, N], and what hloc ignores: `scales`,
 `oris` or `affine`, `valid`, and file attributes `spec`, `origin`, `version`. Coordinates have their origin
-at the centre of the first pixel. Imports numpy and h5py alone.
+at the centre of the first pixel. What arrays declare is compared, with each other and with what is stored, before
+any is read. Imports numpy and h5py alone.
 """
 
 from __future__ import annotations
@@ -17,15 +18,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from xdesc_jax.descriptors import UNIT_TOLERANCE, DescriptorSpec, get_spec
-from xdesc_jax.files.whole import atomic
+from xdesc_jax.descriptors import UNIT_TOLERANCE, DescriptorSpec, get_spec, row_norms
+from xdesc_jax.files.hdf5 import DAMAGE, Writer, array, content, dataset, found_attribute, open_file
+from xdesc_jax.files.whole import parse_json
 
 if TYPE_CHECKING:
     import h5py
 
 VERSION = 1
 ORIGIN = "center"
-DAMAGE = (OSError, KeyError, RuntimeError)  # what h5py raises where a file's inner structure is broken
+# What a photo may have besides keypoints and descriptors: the shape behind its number of rows, and the dtype.
+_OPTIONAL: dict[str, tuple[tuple[int, ...], type]] = {
+    "scales": ((), np.float32), "oris": ((), np.float32), "affine": ((2, 2), np.float32), "valid": ((), np.bool_),
+    "real": ((), np.bool_),
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,13 +68,7 @@ class ImageFeatures:
 
 def found_hash(path: Path | str) -> str | None:
     """The configuration hash in an .h5 file's attributes; None where there is no such file or attribute."""
-    import h5py
-
-    try:
-        with h5py.File(path, "r") as file:
-            return file.attrs.get("config_hash")
-    except DAMAGE:
-        return None
+    return found_attribute(path, "config_hash")
 
 
 class FeatureStore:
@@ -86,15 +86,9 @@ class FeatureStore:
     """
 
     def __init__(self, path: Path | str, spec: DescriptorSpec | None = None, *, fallback: DescriptorSpec | None = None):
-        import h5py
 
         self.path = Path(path)
-        if not self.path.exists():
-            raise FileNotFoundError(f"{path}: no such feature file")
-        try:
-            self._file = h5py.File(self.path, "r")
-        except OSError as error:
-            raise ValueError(f"{path}: not a readable HDF5 file, or cut short ({error})") from error
+        self._file = open_file(self.path, "feature file")
         try:
             try:
                 self.attributes: dict[str, Any] = dict(self._file.attrs)
@@ -126,6 +120,7 @@ class FeatureStore:
         key = next((k for k in ("spec_json", "spec") if k in self.attributes), None)
         if key is None:
             if (known := given or fallback) is None:
+                self.require_photos()
                 raise ValueError(f"{self.path}: does not say which descriptor it holds; name it by --descriptor")
             return known
         value = self.attributes[key]
@@ -152,39 +147,90 @@ class FeatureStore:
     def __contains__(self, name: str) -> bool:
         return name in self._known
 
+    def require_photos(self) -> None:
+        """Raises ValueError where the file holds no photo, and says what it is."""
+        if not self.names:
+            with self._located("its content"):
+                what = "a feature file without photos" if self.says_spec else content(self._file)
+            raise ValueError(
+                f"{self.path}: holds no photo: it is {what}, expected photos with keypoints and descriptors"
+            )
+
     def count(self, name: str) -> int:
         """Number of keypoints of one photo."""
         with self.reading(name) as group:
-            shape = group["keypoints"].shape
-        self._check_keypoints(name, shape)
-        return int(shape[0])
+            return self._count(name, group)
 
     def keypoints(self, name: str) -> np.ndarray:
         """Keypoints of one photo alone, [N, 2] float32."""
         with self.reading(name) as group:
-            found = np.asarray(group["keypoints"], np.float32)
-        self._check_keypoints(name, found.shape)
-        return found.reshape(-1, 2)
+            self._count(name, group)
+            return array(group, "keypoints", np.float32).reshape(-1, 2)
+
+    def frames(self, name: str) -> dict[str, np.ndarray]:
+        """What a photo's keypoints have besides positions: `scales` and `oris` [N], or `affine` [N, 2, 2]."""
+        with self.reading(name) as group:
+            count = self._count(name, group)
+            return {key: values for key, values in self._optional(group, count).items() if key not in ("valid", "real")}
+
+    def image_size(self, name: str) -> tuple[int, int]:
+        """(width, height) of a photo in px; (0, 0) where the file does not say."""
+        with self.reading(name) as group:
+            if "image_size" not in group:
+                return 0, 0
+            values = array(group, "image_size", shape=(2,))
+        width, height = values.tolist()
+        if not all(0 <= v <= np.iinfo(np.int32).max and v == int(v) for v in (width, height)):
+            raise ValueError(f"{self.path}: {name!r}: image_size is {[width, height]}, expected whole numbers of px")
+        return int(width), int(height)
 
     def all_real(self, name: str) -> bool:
         """Whether all rows of a photo were extracted, in a file of translated ones (see `ImageFeatures.real`)."""
         with self.reading(name) as group:
-            return "real" in group and bool(np.all(group["real"]))
+            return "real" in group and bool(array(group, "real", shape=(self._count(name, group),)).all())
 
-    def _check_keypoints(self, name: str, shape: tuple[int, ...]) -> None:
+    def invalid(self, name: str) -> int:
+        """Number of a photo's rows that are marked as not valid."""
+        with self.reading(name) as group:
+            return int((~array(group, "valid", bool, (self._count(name, group),))).sum()) if "valid" in group else 0
+
+    def stored_form(self, name: str) -> str:
+        """Dtype and width of a photo's descriptors as they lie in the file, 'none' where there are none."""
+        with self.reading(name) as group:
+            if "descriptors" not in group:
+                return "none"
+            found = dataset(group, "descriptors", (None, None))
+            return f"{found.dtype} x {found.shape[0]}"
+
+    def _count(self, name: str, group: h5py.Group) -> int:
+        shape = dataset(group, "keypoints").shape
         none = len(shape) > 0 and shape[0] == 0  # other writers store no keypoints as [0]
         if not none and (len(shape) != 2 or shape[1] != 2):
-            raise ValueError(f"{self.path}: {name!r}: keypoints have shape {shape}, expected [N, 2]")
+            raise _Disagreement(f"{self.path}: {name!r}: keypoints have shape {shape}, expected [N, 2]")
+        return int(shape[0])
+
+    @staticmethod
+    def _optional(group: h5py.Group, count: int) -> dict[str, np.ndarray]:
+        return {
+            key: array(group, key, dtype, (count, *rest)) for key, (rest, dtype) in _OPTIONAL.items() if key in group
+        }
 
     @contextlib.contextmanager
     def reading(self, name: str) -> Iterator[h5py.Group]:
         """Yields the group of a photo; what goes wrong while it is read is told with the file and the photo."""
         if name not in self:
             raise KeyError(f"{self.path}: no photo {name!r} (first of {len(self)}: {self.names[:5]})")
-        try:
+        with self._located(f"features of {name!r}"):
             yield self._file[name]
+
+    @contextlib.contextmanager
+    def _located(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except _Disagreement:
+            raise
         except (*DAMAGE, ValueError, TypeError) as error:
-            raise ValueError(f"{self.path}: features of {name!r} cannot be read ({error})") from error
+            raise ValueError(f"{self.path}: {what} cannot be read ({error})") from error
 
     def read(self, name: str) -> ImageFeatures:
         """The features of one photo; keypoints become float32 whatever the file holds.
@@ -193,22 +239,22 @@ class FeatureStore:
             KeyError: no such photo.
             ValueError: arrays disagree in length or width, or the file is damaged.
         """
-        keypoints = self.keypoints(name)
+        where = f"{self.path}: {name!r}"
         with self.reading(name) as group:
-            descriptors = np.ascontiguousarray(np.asarray(group["descriptors"]).T)
-            optional = {k: np.asarray(group[k], np.float32) for k in ("scales", "oris", "affine") if k in group}
-            size = tuple(int(v) for v in group["image_size"]) if "image_size" in group else (0, 0)
-            if "valid" in group:
-                valid = np.asarray(group["valid"], bool)
-            else:
-                valid = np.asarray(descriptors.any(axis=1))
-            if "real" in group:
-                optional["real"] = np.asarray(group["real"], bool)
+            count = self._count(name, group)
+            found = dataset(group, "descriptors")
+            # Shapes before rows: a few bytes can declare more than the memory holds.
+            _check_rows(found.shape[::-1], found.dtype, count, self.spec, where)
+            for key, (rest, _) in _OPTIONAL.items():
+                if key in group:
+                    _check_field(key, dataset(group, key).shape, (count, *rest), where)
+            descriptors = np.ascontiguousarray(array(group, "descriptors").T)
+            optional: dict[str, Any] = self._optional(group, count)
+        size, keypoints = self.image_size(name), self.keypoints(name)
         if descriptors.dtype == np.float16:
             descriptors = descriptors.astype(np.float32)
-        features = ImageFeatures(keypoints, descriptors, valid, size, **optional)  # type: ignore[arg-type]
-        check(features, self.spec, f"{self.path}: {name!r}")
-        return features
+        optional.setdefault("valid", np.asarray(descriptors.any(axis=1)))
+        return ImageFeatures(keypoints, descriptors, image_size=size, **optional)
 
     def __iter__(self) -> Iterator[tuple[str, ImageFeatures]]:
         for name in self.names:
@@ -222,25 +268,24 @@ def infer_spec(path: Path | str, name: str) -> DescriptorSpec:
         ValueError: the file says another name, or has no float row to infer a spec from.
     """
     with FeatureStore(path, DescriptorSpec(name, 1)) as store:
+        store.require_photos()
         if "spec" in store.attributes or "spec_json" in store.attributes:
             return store.spec
         for image in store.names:
             with store.reading(image) as group:
-                rows = np.asarray(group["descriptors"]).T
-            if rows.ndim != 2:
-                raise ValueError(f"{path}: {image!r}: descriptors have shape {rows.shape}, expected [D, N]")
+                rows = array(group, "descriptors", shape=(None, None)).T
             if not len(rows):
                 continue
             if rows.dtype == np.uint8:
                 raise ValueError(f"{path}: uint8 descriptors {name!r} need a registered spec")
-            norms = np.linalg.norm(rows.astype(np.float32), axis=1)
+            norms = row_norms(rows.astype(np.float32))
             unit = (np.abs(norms - 1) <= UNIT_TOLERANCE) | (norms == 0)
             return DescriptorSpec(name, rows.shape[1], normalized=bool(unit.all()))
     raise ValueError(f"{path}: no photo has a keypoint, the width of {name!r} cannot be told")
 
 
 def _parse_spec(text: Any) -> DescriptorSpec:
-    fields = json.loads(text)
+    fields = parse_json(text)
     if not isinstance(fields, dict):
         raise TypeError("not a JSON object")
     spec = DescriptorSpec.from_dict(fields)
@@ -266,23 +311,35 @@ def _image_names(file: h5py.File) -> list[str]:
     return sorted(names)
 
 
+class _Disagreement(ValueError):
+    """Arrays that do not fit each other; the message names file and photo."""
+
+
 def check(features: ImageFeatures, spec: DescriptorSpec, where: str) -> None:
     """Raises ValueError where the arrays of one photo disagree with each other or with the spec."""
     n = len(features.keypoints)
-    if features.descriptors.ndim != 2 or features.descriptors.shape != (n, spec.stored_width):
-        raise ValueError(
-            f"{where}: descriptors have shape {features.descriptors.shape}, "
-            f"expected ({n}, {spec.stored_width}) for {n} keypoints of {spec.name!r}"
-        )
-    if (features.descriptors.dtype == np.uint8) != (spec.stored_dtype == np.uint8):
-        raise ValueError(
-            f"{where}: descriptors have dtype {features.descriptors.dtype}, "
-            f"but {spec.name!r} is stored as {spec.stored_dtype}"
-        )
-    for field, shape in (("valid", (n,)), ("scales", (n,)), ("oris", (n,)), ("affine", (n, 2, 2)), ("real", (n,))):
+    _check_rows(features.descriptors.shape, features.descriptors.dtype, n, spec, where)
+    for field, (rest, _) in _OPTIONAL.items():
         value = getattr(features, field)
-        if value is not None and value.shape != shape:
-            raise ValueError(f"{where}: {field} has shape {value.shape}, expected {shape}")
+        if value is not None:
+            _check_field(field, value.shape, (n, *rest), where)
+
+
+def _check_rows(shape: tuple[int, ...], dtype: np.dtype, n: int, spec: DescriptorSpec, where: str) -> None:
+    if shape != (n, spec.stored_width):
+        raise _Disagreement(
+            f"{where}: descriptors have shape {shape}, expected ({n}, {spec.stored_width}) for {n} keypoints of "
+            f"{spec.name!r}"
+        )
+    if (dtype == np.uint8) != (spec.stored_dtype == np.uint8):
+        raise _Disagreement(
+            f"{where}: descriptors have dtype {dtype}, but {spec.name!r} is stored as {spec.stored_dtype}"
+        )
+
+
+def _check_field(field: str, shape: tuple[int, ...], expected: tuple[int, ...], where: str) -> None:
+    if shape != expected:
+        raise _Disagreement(f"{where}: {field} has shape {shape}, expected {expected}")
 
 
 class StoreWriter:
@@ -297,39 +354,41 @@ class StoreWriter:
     def __init__(self, path: Path | str, spec: DescriptorSpec, attributes: dict[str, Any] | None = None):
         self.path = Path(path)
         self.spec = spec
+        self._writer = Writer(path)
         self._attributes = attributes or {}
 
     def __enter__(self) -> StoreWriter:
-        import h5py
-
-        self._atomic = atomic(self.path)
-        self._file = h5py.File(self._atomic.__enter__(), "w")
-        self._file.attrs.update(self._attributes)
-        self._file.attrs.update(
+        self._writer.__enter__()
+        attributes = self._writer.file.attrs
+        attributes.update(self._attributes)
+        attributes.update(
             spec=self.spec.name, spec_json=json.dumps(self.spec.to_dict()), origin=ORIGIN, version=VERSION
         )
         if self.spec.binary:
-            self._file.attrs["bits"] = self.spec.width
+            attributes["bits"] = self.spec.width
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._file.close()
-        self._atomic.__exit__(*error)
+        self._writer.__exit__(*error)
 
     def write(self, name: str, features: ImageFeatures) -> None:
-        """Adds one photo; raises ValueError where its arrays disagree or the name was written before."""
+        """Adds one photo.
+
+        Raises:
+            ValueError: its arrays disagree, or the name was written before.
+            OSError: it cannot be written, as where the disk is full.
+        """
         check(features, self.spec, f"{self.path}: {name!r}")
-        if _is_photo(self._file.get(name)):
+        file = self._writer.file
+        if _is_photo(file.get(name)):
             raise ValueError(f"{self.path}: photo {name!r} written twice")
-        group = self._file.require_group(name)
+        group = file.require_group(name)
         descriptors = np.where(features.valid[:, None], features.descriptors, 0)
         group["descriptors"] = np.ascontiguousarray(descriptors.T.astype(self.spec.stored_dtype))
-        group["valid"] = features.valid
         group["image_size"] = np.asarray(features.image_size, np.int32)
-        for field in ("scales", "oris", "affine"):
+        for field, (_, dtype) in _OPTIONAL.items():
             value = getattr(features, field)
             if value is not None:
-                group[field] = value.astype(np.float32)
-        if features.real is not None:
-            group["real"] = features.real
+                group[field] = value.astype(dtype)
         group["keypoints"] = features.keypoints.astype(np.float32)
+        self._writer.check()

@@ -14,16 +14,18 @@ Entries that are JSON texts stand in the object as the values they describe.
 from __future__ import annotations
 
 import json
+import math
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
-from xdesc_jax.files.whole import atomic
+from xdesc_jax.files.whole import atomic, parse_json
 
 HEADER = "header"
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 PLAIN = ("format", "version")  # entries that are texts, not JSON
 
 
@@ -58,10 +60,45 @@ def read(path: Path | str) -> tuple[dict[str, str], dict[str, np.ndarray]]:
             with np.load(raw, allow_pickle=False) as file:
                 if HEADER not in file.files:
                     raise ValueError(f"holds no array {HEADER!r}")
+                for member in file.zip.infolist():
+                    with file.zip.open(member) as stored:
+                        check_header(stored, member.file_size)
                 arrays = {name: file[name] for name in file.files}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(f"not an .npz file of this package, or cut short ({error})") from error
-    header = json.loads(arrays.pop(HEADER).tobytes())
+    header = parse_json(arrays.pop(HEADER).tobytes())
     if not isinstance(header, dict):
         raise ValueError(f"{HEADER!r} is a JSON {type(header).__name__}, expected an object")
     return {k: v if k in PLAIN else json.dumps(v) for k, v in header.items()}, arrays
+
+
+def check_header(file: IO[bytes], size: int) -> None:
+    """Raises ValueError where an array in numpy's format declares another size than it has.
+
+    Args:
+        file: at its beginning.
+        size: of all of it, bytes.
+    """
+    version = np.lib.format.read_magic(file)
+    if version not in _HEADERS:
+        raise ValueError(f"array format version {version}, expected {' or '.join(map(str, _HEADERS))}")
+    shape, _, dtype = _HEADERS[version](file)
+    if min(shape, default=0) < 0 or dtype.hasobject:
+        raise ValueError(f"declares shape {list(shape)} of {dtype}, expected numbers")
+    declared, stored = math.prod(shape) * dtype.itemsize, size - file.tell()
+    if declared > stored:
+        raise ValueError(f"declares shape {list(shape)} of {dtype}, {declared} bytes, of which {stored} are stored")
+
+
+def open_array(path: Path) -> np.ndarray:
+    """An array of a .npy file, memory-mapped.
+
+    Raises:
+        ValueError: no such array, cut short, or a pickle.
+    """
+    try:
+        with path.open("rb") as file:
+            check_header(file, path.stat().st_size)
+        return np.lib.format.open_memmap(path, mode="r")  # unlike np.load, takes no .npz or pickle
+    except (ValueError, EOFError, OSError, OverflowError) as error:
+        raise ValueError(f"{path}: not a readable .npy array, or cut short ({error})") from error

@@ -44,6 +44,16 @@ def atomic(path: Path | str) -> Iterator[Path]:
     except OSError as error:
         if error.errno in FULL:  # told without a name, or with that of the temporary file
             raise OSError(error.errno, f"{path}: cannot be written ({os.strerror(error.errno)})") from error
+        if temporary.name in str(error):
+            if error.filename is not None:
+                raise type(error)(error.errno, error.strerror, str(path)) from error
+            raise type(error)(
+                str(error).replace(str(temporary), str(path)).replace(temporary.name, path.name)
+            ) from error
+        raise
+    except ValueError as error:
+        if type(error) is ValueError and temporary.name in str(error):
+            raise ValueError(str(error).replace(str(temporary), str(path))) from error
         raise
     finally:
         _remove(temporary)
@@ -78,9 +88,31 @@ def write_json(path: Path | str, value: Any) -> Path:
 def read_json(path: Path | str) -> Any:
     """Reads JSON; a missing or cut file raises an error that names it."""
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
+        return parse_json(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
         raise ValueError(f"{path}: not valid JSON ({error})") from error
+
+
+def parse_json(text: str | bytes) -> Any:
+    """A JSON text; raises ValueError where it is none, or nested deeper than Python can follow."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def recorded(path: Path, key: str = "config_hash") -> Any:
+    """An entry of a result's JSON; None where there is no such file or entry.
+
+    Raises:
+        ValueError: no JSON, or none of an object.
+    """
+    if not path.exists():
+        return None
+    found = read_json(path)
+    if not isinstance(found, dict):
+        raise ValueError(f"{path}: is a JSON {type(found).__name__}, expected an object")
+    return found.get(key)
 
 
 def config_hash(config: Any) -> str:

@@ -1,13 +1,12 @@
 """What COLMAP's files hold: counts, columns and descriptors, for `xdesc inspect`.
 
-In: a database, or the folder of a model. Out: a description as plain values. Needs SQLite alone; of a model only
-the counts at the head of each file are read.
+In: a database, or the folder of a model. Out: a description as plain values. Needs SQLite alone; of a binary
+model only the counts at the head of each file are read.
 """
 
 from __future__ import annotations
 
 import collections
-import re
 import statistics
 import struct
 from collections.abc import Sequence
@@ -15,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from xdesc_jax.colmap.database import DatabaseReader
+from xdesc_jax.colmap.database_matches import verified_table
+from xdesc_jax.colmap.text_model import count_entries
 from xdesc_jax.translation.ratios import RATIOS, parse
 
 _NOT_SAID = "not said"
@@ -48,8 +49,8 @@ def database(path: Path) -> dict[str, Any]:
             "images_with_unequal_rows": sum(item["rows"] not in (0, item["keypoints"]) for item in listed),
             "matched_pairs": _count(reader, "matches", "rows > 0"),
             "matches": _sum(reader, "matches"),
-            "verified_pairs": _count(reader, "two_view_geometries", "rows > 0"),
-            "inlier_matches": _sum(reader, "two_view_geometries"),
+            "verified_pairs": _count(reader, verified_table(reader), "rows > 0"),
+            "inlier_matches": _sum(reader, verified_table(reader)),
             "damaged_images": len(damaged),
             "damaged": damaged[:_SHOWN],
             "ratios": parse(reader.attributes.get(RATIOS), path),
@@ -124,13 +125,7 @@ def _head_count(file: Path) -> int:
         if len(head) < 8:
             raise ValueError(f"{file}: is cut short, it has {len(head)} bytes, expected a count of 8 at its head")
         return int(struct.unpack("<Q", head)[0])
-    with file.open(encoding="utf-8") as lines:
-        for line in lines:
-            if found := re.match(r"# Number of \w+: (\d+)", line):
-                return int(found[1])
-            if not line.startswith("#"):
-                break
-    raise ValueError(f"{file}: does not say its count in a line '# Number of ...' at its head")
+    return count_entries(file)
 
 
 def spread(counts: Sequence[int]) -> dict[str, int]:

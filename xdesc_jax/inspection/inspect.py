@@ -13,12 +13,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from xdesc_jax import console, pretrained
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.store import FeatureStore
-from xdesc_jax.files.whole import write_json
+from xdesc_jax.files.whole import parse_json, write_json
 from xdesc_jax.inspection import contents
 from xdesc_jax.inspection.kinds import HDF5, HEADER_BYTES, SQLITE, STARTS, ZIP, is_safetensors, is_text
 from xdesc_jax.matching.matches import MatchFile
@@ -91,14 +89,9 @@ def _describe(path: Path) -> dict[str, Any]:
 
 def _hdf5(path: Path) -> dict[str, Any]:
     # The name stands in only where the file does not say one.
-    for given in (None, DescriptorSpec("unknown", 1)):
-        try:
-            with FeatureStore(path, given) as store:
-                if store.names or given is None:
-                    return _features(store, said=given is None)
-        except ValueError as error:
-            if given is not None or "does not say which descriptor" not in str(error):
-                raise
+    with FeatureStore(path, fallback=DescriptorSpec("unknown", 1)) as store:
+        if store.names or store.says_spec:
+            return _features(store, said=store.says_spec)
     with MatchFile(path) as matches:
         return _matches(matches)
 
@@ -107,15 +100,9 @@ def _features(store: FeatureStore, said: bool) -> dict[str, Any]:
     counts, invalid, forms, listed = {}, 0, collections.Counter[str](), []
     for name in store.names:
         counts[name] = store.count(name)
-        with store.reading(name) as group:
-            fields = [f for f in ("keypoints", "scales", "oris", "affine") if f in group]
-            forms[", ".join(fields)] += 1
-            if "valid" in group:
-                invalid += int((~np.asarray(group["valid"], bool)).sum())
-            form = "none"
-            if "descriptors" in group:
-                form = f"{group['descriptors'].dtype} x {group['descriptors'].shape[0]}"
-        listed.append({"name": name, "keypoints": counts[name], "descriptors": form})
+        forms[", ".join(["keypoints", *store.frames(name)])] += 1
+        invalid += store.invalid(name)
+        listed.append({"name": name, "keypoints": counts[name], "descriptors": store.stored_form(name)})
     origin = store.attributes.get(TRANSLATED_FROM)
     forms_of = collections.Counter(item["descriptors"] for item in listed)
     return {
@@ -145,7 +132,7 @@ def _features(store: FeatureStore, said: bool) -> dict[str, Any]:
 def _matches(file: MatchFile) -> dict[str, Any]:
     try:
         pairs = file.pairs()
-        counts = [len(file.read(a, b)[0]) for a, b in pairs]
+        counts = [len(file.indices(a, b)) for a, b in pairs]
     except (KeyError, AttributeError, ValueError) as error:
         raise ValueError(f"{file.path}: an HDF5 file, but neither features nor matches of photos ({error})") from error
     return {
@@ -170,10 +157,12 @@ def _safetensors(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         length = int.from_bytes(file.read(HEADER_BYTES), "little")
         try:
-            header = json_text.loads(file.read(length) if length < path.stat().st_size else b"")
-            entries = header.get("__metadata__", {})
-        except (ValueError, AttributeError) as error:
+            header = parse_json(file.read(length) if length < path.stat().st_size else b"")
+        except ValueError as error:
             raise ValueError(f"{path}: not a readable safetensors file, or cut short ({error})") from error
+    entries = header.get("__metadata__", {}) if isinstance(header, dict) else None
+    if not isinstance(entries, dict):
+        raise ValueError(f"{path}: not a readable safetensors file, its header is no object of entries")
     if entries.get("format") != bundle.FORMAT:
         tensors = {name: value for name, value in header.items() if name != "__metadata__"}
         return {"kind": "weight file", "tensors": len(tensors), "attributes": entries}

@@ -22,7 +22,7 @@ from xdesc_jax.colmap.database import DatabaseReader, is_database
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.store import FeatureStore, infer_spec
 from xdesc_jax.matching.feature_set import FeatureSet
-from xdesc_jax.matching.matches import MatchFile, check_rows
+from xdesc_jax.matching.matches import Extent, MatchFile, check_rows
 from xdesc_jax.matching.nearest import metric_ratio, nearest2
 from xdesc_jax.matching.routes import Router, Rows
 from xdesc_jax.translation.translator import Translator
@@ -123,21 +123,18 @@ class ShownMatches:
         self.pairs = sorted(listed, key=lambda pair: (-pair.matches, pair.names))
 
     def _names(self, file: MatchFile) -> list[tuple[str, str]]:
-        """The pairs of a match file by the names of the features; hloc's files hold '/' as '-' alone."""
+        """The pairs of a match file, whose names the features have."""
         found = file.pairs()
-        sides = []
         for side, features in enumerate((self._first, self._second)):
-            known = {name.replace("/", "-"): name for name in features.names}
             given = [pair[side] for pair in found]
-            sides.append([name if name in features else known.get(name, name) for name in given])
-            if len(found) and not any(name in features for name in sides[side]):
+            if len(found) and not any(name in features for name in given):
                 files = ", ".join(map(str, features.paths))
                 raise ValueError(
                     f"{file.path}: is of other photos than {files}: it matches {sorted(set(given))[:5]}, "
                     f"they hold {features.names[:5]}"
                 )
-            features.check_names(sides[side], f"match file {file.path}")
-        return list(zip(*sides, strict=True))
+            features.check_names(given, f"match file {file.path}")
+        return found
 
     def _count(self, file: MatchFile, name0: str, name1: str) -> int:
         _, scores = file.read(name0, name1)
@@ -172,20 +169,11 @@ class ShownMatches:
         """
         sides = ((self._first, pair.name0), (self._second, pair.name1))
         keypoints = (self._first.keypoints(pair.name0), self._second.keypoints(pair.name1))
-        indices, scores, refused = self._read(pair)
+        indices, scores, refused = self._read(pair, (Extent.of(keypoints[0]), Extent.of(keypoints[1])))
         where = f"{self.path}: matches of {pair.name0!r} and {pair.name1!r}"
         counts = [(name, len(xy)) for name, xy in zip(pair.names, keypoints, strict=True)]
         check_rows(indices, counts, where)
         check_rows(refused, counts, where)
-        if isinstance(self._matches, MatchFile):
-            name, rows = self._matches.rows0(*pair.names)
-            known = dict(zip(pair.names, counts, strict=True))[name][1]
-            if rows != known:
-                features = self._first if name == pair.name0 else self._second
-                raise ValueError(
-                    f"{where} are of {rows} keypoints of {name!r}, but {features.path(name)} has {known}: give the "
-                    "features that were matched, in the order in which they were"
-                )
         ratios, compared = self._ratios(pair, indices)
         return PairMatches(
             pair, (self._first.path(pair.name0), self._second.path(pair.name1)),
@@ -193,10 +181,12 @@ class ShownMatches:
             keypoints, indices, refused, scores, ratios, compared,
         )  # fmt: skip
 
-    def _read(self, pair: ListedPair) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+    def _read(
+        self, pair: ListedPair, extents: tuple[Extent, Extent]
+    ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
         none = np.zeros((0, 2), np.int64)
         if isinstance(self._matches, MatchFile):
-            indices, scores = self._matches.read(*pair.names)
+            indices, scores = self._matches.read(*pair.names, extents)
             kept = np.ones(len(scores), bool) if self._min_score is None else scores >= self._min_score
             return indices[kept].astype(np.int64), scores[kept], none
         raw = database_matches.read_rows(self._matches, database_matches.MATCHES, *pair.names)
@@ -298,7 +288,11 @@ def opened(files: Sequence[Path], descriptor: str | None) -> Iterator[tuple[Feat
                 first, second = sides
         if first is None or second is None:
             first = second = stack.enter_context(FeatureSet(given, named, strict=False))
-        source: Source = stack.enter_context(DatabaseReader(last)) if own else stack.enter_context(MatchFile(last))
+        source: Source = (
+            stack.enter_context(DatabaseReader(last))
+            if own
+            else stack.enter_context(MatchFile(last, first.names + second.names))
+        )
         yield first, second, source
 
 

@@ -9,7 +9,7 @@ each pose rests on.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,20 +17,21 @@ import numpy as np
 
 from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.bindings.api import read_model
-from xdesc_jax.colmap.camera_models import guessed_camera
-from xdesc_jax.colmap.lists import read_queries, write_poses
+from xdesc_jax.colmap.lists import write_poses
 from xdesc_jax.colmap.model import Camera, Model
 from xdesc_jax.descriptors import DescriptorSpec
-from xdesc_jax.files.whole import already_done, config_hash, content_hash, read_json, write_json
+from xdesc_jax.files.whole import already_done, config_hash, content_hash, recorded, write_json
 from xdesc_jax.localization import correspondences
+from xdesc_jax.localization.candidates import Candidates, read_candidates
 from xdesc_jax.localization.localizer import Localization, Localizer, PoseSettings
 from xdesc_jax.localization.map import SHOWN, LocalizationMap
+from xdesc_jax.localization.query_cameras import query_cameras
 from xdesc_jax.localization.query_features import QueryFeatures
 from xdesc_jax.matching.feature_set import FeatureSet, Held
 from xdesc_jax.matching.match import EXHAUSTIVE
-from xdesc_jax.matching.pairs import read_pairs
 from xdesc_jax.matching.retrieval import joint_space
 from xdesc_jax.matching.routes import Router
+from xdesc_jax.translation.ratios import strictest
 from xdesc_jax.translation.translator import Translator
 
 POSES, RESULTS = "poses.txt", "results.json"
@@ -43,6 +44,8 @@ def localize(
     features: tuple[Path, ...],
     queries: Path,
     query_features: tuple[Path, ...] = (),
+    intrinsics: Path | None = None,
+    photos: Path | None = None,
     model: Path | None = None,
     mode: Literal["native", "embed", "directional"] = "native",
     target: str | None = None,
@@ -56,21 +59,28 @@ def localize(
     seed: int = 0,
     assume_focal: bool = False,
     allow_missing: bool = False,
+    strict: bool = False,
     overwrite: bool = False,
 ) -> Path:
     """Query photos -> poses in a map.
+
+    Each query's camera comes from the first that knows it: its line in the query list, --intrinsics, the database
+    that its features come from, EXIF of its photo, and with --assume-focal a guess.
 
     Args:
         reconstruction: folder of a COLMAP model with 3D points.
         out: folder to write `poses.txt`, `results.json` and `correspondences.npz` to.
         features: feature files (.h5) and COLMAP databases that the model was made from, or translations of them.
-        queries: query list, 'name MODEL width height params...' a line.
+        queries: query list, 'name MODEL width height params...' a line, or names alone.
         query_features: feature files and databases of the queries; `features` where none is given.
+        intrinsics: list as `queries`, COLMAP model or database with the cameras of queries that are listed without.
+        photos: folder of the queries' photos, for the cameras' EXIF; nothing else of them is read.
         model: model file (.safetensors) that translates, or the name of one that ships with the package.
         mode: 'native' compares rows as they are, 'embed' in the joint space, 'directional' in `target`, to which
             the map is translated; without a target each query is translated to what the map holds.
         target: see `mode`.
-        pairs: pair list, query and map photo a line; or 'exhaustive' for all photos of the map.
+        pairs: pair list, query and map photo a line; or 'exhaustive' for all photos of the map. Pairs of queries
+            that are not listed, or of photos that the map lacks, are left out and counted (see `strict`).
         retrieval: instead of `pairs`: how many map photos to retrieve for each query, in the joint space.
         ratio: largest first-to-second distance ratio, on the L2 scale; 'None' for mutual neighbours alone;
             'auto' for the calibrated one, 0.9 where none is known.
@@ -79,16 +89,18 @@ def localize(
         min_inliers: a pose with fewer is a failure.
         max_error_px: largest reprojection error of an inlier.
         seed: of RANSAC and of the retrieval's vocabulary.
-        assume_focal: guess 1.2 times the longer side as the focal length of queries that are listed without
-            intrinsics, and refine it with the pose.
+        assume_focal: guess 1.2 times the longer side as the focal length of queries of which nothing knows it, and
+            refine it with the pose.
         allow_missing: leave out photos of the model that `features` lack.
+        strict: refuse a pair list that names photos beyond the query list and the map.
         overwrite: replace a result made with other settings.
 
     Returns:
         `out`.
 
     Raises:
-        ValueError: files that do not fit each other, queries without intrinsics, pairs that name unknown photos.
+        ValueError: files that do not fit each other, queries without intrinsics, pairs of which all name unknown
+            photos.
         FileExistsError: `out` was made with other settings and `overwrite` is off.
     """
     reconstruction, out = Path(reconstruction), Path(out)
@@ -105,8 +117,9 @@ def localize(
         FeatureSet(features, descriptor) as known,
         FeatureSet(query_features or features, query_descriptor or (None if query_features else descriptor)) as asked,
     ):
-        cameras = cameras_of(queries, asked, assume_focal)
-        router = Router(mode, translator, target=target, ratio=ratio, ratios=known.ratios | asked.ratios)
+        cameras = query_cameras(queries, asked, assume_focal, intrinsics, photos)
+        _check_rows(asked, cameras)
+        router = Router(mode, translator, target=target, ratio=ratio, ratios=strictest(known.ratios, asked.ratios))
         with console.status("reading the inputs"):
             hashes = {
                 "reconstruction": model_hash(reconstruction),
@@ -115,7 +128,7 @@ def localize(
                 "query_features": [content_hash(path) for path in asked.paths],
                 "model": content_hash(model) if model is not None else None,
             }
-        settings = {
+        settings: dict[str, Any] = {
             "stage": "localize",
             **hashes,
             "mode": mode,
@@ -131,16 +144,20 @@ def localize(
             "assume_focal": assume_focal,
             "allow_missing": allow_missing,
         }
+        if intrinsics is not None or photos is not None:
+            settings["cameras"] = config_hash(cameras)
         expected, results = config_hash(settings), out / RESULTS
-        found = read_json(results).get("config_hash") if results.exists() else None
-        if already_done(results, found, expected, overwrite, beside=[out / POSES, out / correspondences.FILE]):
+        beside = [out / POSES, out / correspondences.FILE]
+        if already_done(results, recorded(results), expected, overwrite, beside=beside):
             console.up_to_date(out)
             return out
         with console.status("reading the map"):
             sparse = read_model(reconstruction)
         space = joint_space([known], translator) if retrieval is not None else None
         routes = _routes(router, translator, _held(asked, cameras), _held(known, sparse.names), space)
-        candidates = _candidates(pairs, list(cameras), sparse, known)
+        candidates = None
+        if pairs not in (None, EXHAUSTIVE):
+            candidates = read_candidates(Path(pairs), list(cameras), sparse.names, known.names, strict)
         shown = {"map photos": len(sparse.names), "3D points": len(sparse.points), "query photos": len(cameras)}
         paths = {"reconstruction": reconstruction, "features": known.paths, "queries": queries}
         paths |= {"query_features": asked.paths, "model": named}
@@ -158,11 +175,39 @@ def localize(
             for name in console.track(list(cameras), "localizing", "queries")
         }
     where = {"reconstruction": reconstruction, "features": known.paths, "query_features": asked.paths}
-    given = {name: given[name] for name in ("queries", "model", "pairs")}
-    _write(out, settings, expected, where, given, routes, cameras, sparse, localized)
+    about: dict[str, Any] = {"settings": settings, "config_hash": expected, "paths": _absolute(where)}
+    about |= {"inputs": {name: given[name] for name in ("queries", "model", "pairs")}, "compared": routes}
+    about["pairs_left_out"] = candidates.left_out if candidates is not None else 0
+    _write(out, about, cameras, sparse, localized)
     _summarise(localized)
     console.result(out, poses=out / POSES, figures=out / RESULTS)
     return out
+
+
+def _check_rows(asked: FeatureSet, names: Iterable[str]) -> None:
+    """Raises ValueError where the rows of a kind cannot be what they are said to be, in photo after photo.
+
+    One damaged photo takes no other's pose; a file of another descriptor would take all.
+    """
+    wrong: dict[Held, list[ValueError]] = {}
+    fine: set[Held] = set()
+    for name in names:
+        held = asked.held(name)
+        if held is None or held in fine or len(wrong.get(held, ())) == SHOWN:
+            continue
+        try:
+            photo = asked.read(name)
+        except ValueError:  # of this photo alone
+            continue
+        try:
+            QueryFeatures(held, photo.keypoints, photo.usable_rows(), None)
+        except ValueError as error:
+            wrong.setdefault(held, []).append(ValueError(f"{asked.path(name)}: {name!r}: {error}"))
+        else:
+            fine.add(held)
+    for held, errors in wrong.items():
+        if held not in fine:
+            raise errors[0]
 
 
 def _held(features: FeatureSet, names: Iterable[str]) -> list[Held]:
@@ -199,62 +244,6 @@ def _routes(
     return texts
 
 
-def cameras_of(queries: Path, asked: FeatureSet, assume_focal: bool) -> dict[str, Camera]:
-    """The camera of each query: from the list, or guessed where that is allowed."""
-    listed = read_queries(queries)
-    asked.check_names(list(listed), f"query list {queries}")
-    bare = [name for name, camera in listed.items() if camera is None]
-    if bare and not assume_focal:
-        raise ValueError(
-            f"{queries}: {len(bare)} queries have no intrinsics ('name MODEL width height params...'), first "
-            f"{bare[:SHOWN]}; --assume-focal guesses them"
-        )
-    cameras: dict[str, Camera] = {}
-    for name, camera in listed.items():
-        size = asked.image_size(name)
-        if camera is None and min(size) <= 0:
-            raise ValueError(f"{asked.path(name)}: does not say the size of {name!r}, so no camera can be guessed")
-        if camera is not None and min(size) > 0 and (camera.width, camera.height) != size:
-            raise ValueError(
-                f"{queries}: the camera of {name!r} has {camera.width} x {camera.height} px, but its features in "
-                f"{asked.path(name)} are of a photo of {size[0]} x {size[1]} px"
-            )
-        cameras[name] = camera if camera is not None else guessed_camera(size)
-    return cameras
-
-
-def _candidates(
-    pairs: str | None, queries: Sequence[str], sparse: Model, known: FeatureSet
-) -> dict[str, list[str]] | None:
-    """Query -> photos of the map from a pair list; None where retrieval or all photos take its place.
-
-    Photos that are in the features, but were not registered, are left out.
-    """
-    if pairs is None or pairs == EXHAUSTIVE:
-        return None
-    registered = set(sparse.names)
-    photos = registered.union(known.names)
-    found = read_pairs(Path(pairs), queries, sorted(photos))
-    for place, names, where in ((0, set(queries), "the query list"), (1, photos, "the map")):
-        unknown = list(dict.fromkeys(pair[place] for pair in found if pair[place] not in names))
-        if unknown:
-            raise ValueError(
-                f"{pairs}: names {len(unknown)} photos that are not in {where}, first {unknown[:SHOWN]}; "
-                f"there are {len(names)}, first {sorted(names)[:SHOWN]}"
-            )
-    candidates: dict[str, list[str]] = {name: [] for name in queries}
-    left_out = {b for _, b in found if b not in registered or b not in known}
-    for query, photo in found:
-        if photo not in left_out:
-            candidates[query].append(photo)
-    if left_out:
-        console.warn(
-            f"{pairs}: {len(left_out)} photos are not registered in the map or have no features and are left out, "
-            f"first {sorted(left_out)[:SHOWN]}"
-        )
-    return candidates
-
-
 def _warn_of_map(built: LocalizationMap) -> None:
     if built.missing:
         console.warn(f"{len(built.missing)} photos of the model have no features, first {list(built.missing[:SHOWN])}")
@@ -265,12 +254,12 @@ def _warn_of_map(built: LocalizationMap) -> None:
 
 
 def _localize(
-    localizer: Localizer, asked: FeatureSet, name: str, camera: Camera, candidates: dict[str, list[str]] | None
+    localizer: Localizer, asked: FeatureSet, name: str, camera: Camera, candidates: Candidates | None
 ) -> Localization:
     held = asked.held(name)
     if held is None:
         return Localization("failed", f"no descriptors for {len(asked.keypoints(name))} keypoints")
-    chosen = None if candidates is None else candidates[name]
+    chosen = None if candidates is None else candidates.photos[name]
     try:
         photo = asked.read(name)
         rows = photo.usable_rows()
@@ -299,10 +288,14 @@ def record(found: Localization) -> dict[str, Any]:
     }
 
 
+def _absolute(paths: dict[str, Any]) -> dict[str, Any]:
+    """Absolute paths, so that what is shown later is found from any folder; where they moved the hashes tell."""
+    return {k: [str(p.resolve()) for p in v] if isinstance(v, list) else str(v.resolve()) for k, v in paths.items()}
+
+
 def _write(
-    out: Path, settings: dict[str, Any], expected: str, paths: dict[str, Any], given: dict[str, Any], routes: list[str],
-    cameras: dict[str, Camera], sparse: Model, localized: dict[str, Localization],
-) -> None:  # fmt: skip
+    out: Path, about: dict[str, Any], cameras: dict[str, Camera], sparse: Model, localized: dict[str, Localization]
+) -> None:
     # The results vouch for the files beside them, so they go first and come last.
     (out / RESULTS).unlink(missing_ok=True)
     write_poses(out / POSES, {name: found.pose for name, found in localized.items() if found.pose is not None})
@@ -311,17 +304,11 @@ def _write(
         name: dataclasses.replace(found.correspondences, point=sparse.point_ids[found.correspondences.point])
         for name, found in localized.items()
     }
-    correspondences.write(out / correspondences.FILE, expected, matched)
+    correspondences.write(out / correspondences.FILE, about["config_hash"], matched)
     queries = {
         name: {**record(found), "camera": dataclasses.asdict(cameras[name])} for name, found in localized.items()
     }
-    # Absolute, so that what is shown later is found from any folder; where they moved the hashes tell.
-    absolute = {k: [str(p.resolve()) for p in v] if isinstance(v, list) else str(v.resolve()) for k, v in paths.items()}
-    found = {
-        "settings": settings, "config_hash": expected, "paths": absolute, "inputs": given, "compared": routes,
-        "queries": queries,
-    }  # fmt: skip
-    write_json(out / RESULTS, found)
+    write_json(out / RESULTS, {**about, "queries": queries})
 
 
 def _summarise(localized: dict[str, Localization]) -> None:

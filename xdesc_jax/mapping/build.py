@@ -17,14 +17,15 @@ from pathlib import Path
 import numpy as np
 
 from xdesc_jax import console
-from xdesc_jax.colmap import database_matches, own_tables
+from xdesc_jax.colmap import own_tables
 from xdesc_jax.colmap.bindings.database import NewDatabase, complete_frames, image_cameras, set_cameras
 from xdesc_jax.colmap.cameras import Intrinsics, Sharing, check_shared, share_cameras
-from xdesc_jax.colmap.database import MAX_IMAGES, DatabaseReader
+from xdesc_jax.colmap.database import DatabaseReader
 from xdesc_jax.features.keypoints import Keypoints, to_colmap
-from xdesc_jax.files.whole import atomic
+from xdesc_jax.files.whole import atomic, parse_json
+from xdesc_jax.mapping import copied_matches
 from xdesc_jax.matching.feature_set import FeatureSet
-from xdesc_jax.matching.matches import MatchFile, check_names, check_rows
+from xdesc_jax.matching.matches import Extent, MatchFile, check_names, check_rows
 from xdesc_jax.translation import ratios as ratio_keys
 
 COUNTS = "counts"  # attribute of our tables: what `build_database` and `copy_database` return
@@ -67,7 +68,7 @@ def build_database(
     if lacking := [name for name in names if name not in intrinsics]:
         raise ValueError(f"{len(lacking)} photos have no camera, first {lacking[:_SHOWN]}")
     groups = share_cameras({name: intrinsics[name] for name in names}, per)
-    with MatchFile(matches) as match_file, atomic(out) as temporary:
+    with MatchFile(matches, features.names) as match_file, atomic(out) as temporary:
         pairs, left_out = canonical_pairs(match_file, features, set(names))
         with NewDatabase(temporary) as db:
             camera_of: dict[str, int] = {}
@@ -77,18 +78,18 @@ def build_database(
                 camera_of |= dict.fromkeys(members, camera_id)
                 if intrinsics[members[0]].measured:
                     measured.append(camera_id)
-            ids, rows = {}, {}
+            ids, extents = {}, {}
             for name in console.track(names, "writing features", "photos"):
                 ids[name] = db.add_photo(name, camera_of[name])
-                rows[name] = _write_features(db, ids[name], name, features)
+                extents[name] = _write_features(db, ids[name], name, features)
             found = 0
             for a, b in console.track(pairs, "writing matches", "pairs"):
-                indices = _read_matches(match_file, a, b, rows)
+                indices = _read_matches(match_file, a, b, extents)
                 if len(indices):
                     db.write_matches(ids[a], ids[b], indices)
                     left_out["matches"] += len(indices)
                     found += 1
-        empty = sum(count == 0 for count in rows.values())
+        empty = sum(extent.rows == 0 for extent in extents.values())
         counts = {"photos": len(names), "cameras": len(groups), "photos_without_keypoints": empty, "pairs": found}
         counts |= {"pairs_without_matches": len(pairs) - found, **left_out}
         with _editing(temporary) as connection:
@@ -102,22 +103,31 @@ def build_database(
 
 
 def copy_database(
-    source: Path, out: Path, intrinsics: Mapping[str, Intrinsics], *, own_frames: bool = False, config_hash: str = ""
+    source: Path,
+    out: Path,
+    intrinsics: Mapping[str, Intrinsics],
+    matches: Path | None = None,
+    *,
+    own_frames: bool = False,
+    config_hash: str = "",
 ) -> dict[str, int]:
-    """Copies a database that has matches, of any schema, and completes what mapping needs.
+    """Copies a database, of any schema, and completes what mapping needs.
 
     Keypoints, descriptors, matches, geometries, rigs and tables of others are kept; geometries only where no
-    camera changes. Photos keep sharing the cameras that they share.
+    camera changes, and where they are of a match at all: pairs whose verification failed are verified again.
+    Photos keep sharing the cameras that they share.
 
     Args:
         source: the database; only read.
         out: the copy; an existing one is replaced.
         intrinsics: the camera of each photo (`choose_intrinsics`).
+        matches: match file (.h5) of these features, in the place of the matches of the database.
         own_frames: dissolve rigs, so that each photo can be given a pose of its own.
         config_hash: of all that the copy and its models depend on, kept in it.
 
     Returns:
-        Counts: photos, cameras, photos that had no frame, and self pairs that were left out.
+        Counts: photos, cameras, photos that had no frame, self pairs that were left out, and pairs that are verified
+        again.
 
     Raises:
         ValueError: photos of one camera were given different intrinsics, or matches are damaged or of rows
@@ -130,7 +140,13 @@ def copy_database(
             except sqlite3.Error as error:
                 raise OSError(f"{source}: cannot be copied to {out} ({error})") from error
         with _editing(temporary) as connection:
-            own = _check_matches(connection, source)
+            copied_matches.upgrade(connection)
+            left_out: Counter[str] = Counter()
+            if matches is not None:
+                found, left_out = _matches_of(source, matches)
+                copied_matches.replace(connection, found)
+            own = copied_matches.check(connection, source)
+            failed = copied_matches.drop_failed(connection)
         completed = complete_frames(temporary, own_frames)
         cameras: dict[int, list[str]] = {}
         for name, camera_id in image_cameras(temporary).items():
@@ -141,7 +157,7 @@ def copy_database(
             console.warn(f"{source}: cameras were replaced, so its verified pairs are verified again")
         measured = [key for key, names in cameras.items() if intrinsics[names[0]].measured]
         counts = {"photos": sum(map(len, cameras.values())), "cameras": len(cameras)}
-        counts |= {"photos_given_frames": completed, "self_pairs": own}
+        counts |= {"photos_given_frames": completed, "self_pairs": own, "pairs_verified_again": failed, **left_out}
         with _editing(temporary) as connection:
             _note(connection, counts, measured, config_hash)
     return counts
@@ -152,7 +168,10 @@ def made_with(database: Path) -> tuple[dict[str, int], str] | None:
     with DatabaseReader(database) as reader:
         if COUNTS not in reader.attributes:
             return None
-        return json.loads(reader.attributes[COUNTS]), reader.attributes.get("config_hash", "")
+        try:
+            return parse_json(reader.attributes[COUNTS]), reader.attributes.get("config_hash", "")
+        except ValueError as error:
+            raise ValueError(f"{database}: attribute {COUNTS!r} is damaged ({error})") from error
 
 
 def _note(connection: sqlite3.Connection, counts: dict[str, int], measured: list[int], config_hash: str) -> None:
@@ -174,12 +193,12 @@ def _editing(path: Path) -> Iterator[sqlite3.Connection]:
         raise OSError(f"{path}: cannot be written as a COLMAP database ({error})") from error
 
 
-def _write_features(db: NewDatabase, image_id: int, name: str, features: FeatureSet) -> int:
+def _write_features(db: NewDatabase, image_id: int, name: str, features: FeatureSet) -> Extent:
     held = features.held(name)
     if held is None:  # keypoints alone
         xy = features.keypoints(name)
         db.write_features(image_id, to_colmap(Keypoints(xy, np.ones(len(xy)), np.zeros(len(xy)))), None, False)
-        return len(xy)
+        return Extent.of(xy)
     photo = features.read(name)
     n = len(photo)
     scales = np.ones(n) if photo.scales is None else photo.scales
@@ -191,7 +210,7 @@ def _write_features(db: NewDatabase, image_id: int, name: str, features: Feature
     stored = np.ascontiguousarray(photo.descriptors, held.spec.stored_dtype)
     data = stored.view(np.uint8).reshape(n, held.spec.stored_width * held.spec.stored_dtype.itemsize)
     db.write_features(image_id, columns, data, held.spec.name == "colmap-sift")
-    return n
+    return Extent.of(photo.keypoints)
 
 
 # --- Matches -------------------------------------------------------------------------------------------------
@@ -201,7 +220,7 @@ def canonical_pairs(file: MatchFile, features: FeatureSet, taken: set[str]) -> t
     """The pairs of a match file, each once and in the order of the names.
 
     Args:
-        file: the matches, ours or hloc's.
+        file: the matches, opened with the names of `features`.
         features: what they are of.
         taken: the photos to take.
 
@@ -212,9 +231,7 @@ def canonical_pairs(file: MatchFile, features: FeatureSet, taken: set[str]) -> t
         ValueError: photos that `features` lacks, or names that are one and the same in a match file.
     """
     check_names(features.names)
-    # hloc's files hold names with '/' as '-' alone.
-    known = {name.replace("/", "-"): name for name in features.names}
-    listed = [tuple(name if name in features else known.get(name, name) for name in pair) for pair in file.pairs()]
+    listed = file.pairs()
     features.check_names([name for pair in listed for name in pair], f"match file {file.path}")
     left_out: Counter[str] = Counter(matches=0, self_pairs=0, duplicate_pairs=0, pairs_of_other_photos=0)
     pairs: dict[Pair, None] = {}
@@ -231,29 +248,17 @@ def canonical_pairs(file: MatchFile, features: FeatureSet, taken: set[str]) -> t
     return list(pairs), left_out
 
 
-def _read_matches(file: MatchFile, a: str, b: str, rows: Mapping[str, int]) -> np.ndarray:
-    indices, _ = file.read(a, b)
-    check_rows(indices, [(a, rows[a]), (b, rows[b])], f"{file.path}: matches of {a!r} and {b!r}")
+def _read_matches(file: MatchFile, a: str, b: str, extents: Mapping[str, Extent]) -> np.ndarray:
+    indices = file.indices(a, b, (extents[a], extents[b]))
+    check_rows(indices, [(n, extents[n].rows) for n in (a, b)], f"{file.path}: matches of {a!r} and {b!r}")
     return indices
 
 
-def _check_matches(connection: sqlite3.Connection, source: Path) -> int:
-    """Takes matches of a photo with itself out of a database; raises at rows that photos do not have."""
-    names = dict(connection.execute("SELECT image_id, name FROM images"))
-    rows = dict(connection.execute("SELECT image_id, rows FROM keypoints"))
-    own: set[int] = set()
-    for table in (database_matches.MATCHES, database_matches.VERIFIED):
-        for pair, count, columns, data in connection.execute(f"SELECT pair_id, rows, cols, data FROM {table}"):
-            ids = divmod(pair, MAX_IMAGES)
-            if ids[0] == ids[1]:
-                own.add(pair)
-            if not count:
-                continue
-            if not set(ids) <= set(names):
-                raise ValueError(f"{source}: {table} name the image ids {ids}, which are not both there")
-            where = f"{source}: {table} of {names[ids[0]]!r} and {names[ids[1]]!r}"
-            indices = database_matches.parse(data, count, columns, where)
-            check_rows(indices, [(names[i], rows.get(i, 0)) for i in ids], where)
-    for table in (database_matches.MATCHES, database_matches.VERIFIED):
-        connection.executemany(f"DELETE FROM {table} WHERE pair_id = ?", [(pair,) for pair in own])
-    return len(own)
+def _matches_of(source: Path, matches: Path) -> tuple[dict[Pair, np.ndarray], Counter[str]]:
+    """The matches of a file by pair, checked against the keypoints of a database; and counts as `canonical_pairs`."""
+    with FeatureSet([source], strict=False) as features, MatchFile(matches, features.names) as file:
+        pairs, left_out = canonical_pairs(file, features, set(features.names))
+        extents = {name: Extent.of(features.keypoints(name)) for name in {name for pair in pairs for name in pair}}
+        found = {(a, b): _read_matches(file, a, b, extents) for a, b in console.track(pairs, "matches", "pairs")}
+    left_out["matches"] = sum(map(len, found.values()))
+    return {pair: indices for pair, indices in found.items() if len(indices)}, left_out

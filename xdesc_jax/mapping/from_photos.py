@@ -6,14 +6,17 @@ Each step keeps what it finished, so a run that was stopped goes on there. Needs
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import os
+import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from xdesc_jax import console
 from xdesc_jax.colmap.database import DatabaseReader
-from xdesc_jax.files.whole import atomic, config_hash, content_hash, read_json, write_json
+from xdesc_jax.files.whole import atomic, config_hash, content_hash, recorded, write_json
 
 DATABASE, MODELS, SETTINGS = "database.db", "models", "settings.json"
 
@@ -97,11 +100,14 @@ def reconstruct(
     database, models = work / DATABASE, work / MODELS
     if not models.exists():
         if not database.exists():
-            with atomic(database) as temporary:
-                colmap.add_photos(temporary, photos, sorted(names))
-        _check_read(database, photos, names, strict)
-        colmap.add_features(database, photos, settings.max_features, settings.max_side_px, settings.threads)
-        colmap.add_matches(database, settings.neighbours_of(len(names)), settings.seed, settings.threads)
+            partial = work / f"{DATABASE}.partial"  # what a killed call goes on with
+            if not partial.exists():
+                with atomic(partial) as temporary:
+                    colmap.add_photos(temporary, photos, sorted(names))
+            _check_read(partial, photos, names, strict)
+            colmap.add_features(partial, photos, settings.max_features, settings.max_side_px, settings.threads)
+            colmap.add_matches(partial, settings.neighbours_of(len(names)), settings.seed, settings.threads)
+            settle(partial, database)
         with atomic(models) as folder:
             colmap.map_photos(database, folder, settings.two_view_tracks, settings.seed, settings.threads)
     found = sorted((path for path in models.iterdir() if path.name.isdecimal()), key=lambda path: int(path.name))
@@ -111,11 +117,21 @@ def reconstruct(
     return found
 
 
+def settle(partial: Path, database: Path) -> None:
+    """Gives a finished database its name, as one file without a log beside it."""
+    with contextlib.closing(sqlite3.connect(partial)) as connection:
+        try:
+            connection.execute("PRAGMA journal_mode = DELETE")
+        except sqlite3.Error as error:
+            raise OSError(f"{database}: cannot be written as a COLMAP database ({error})") from error
+    os.replace(partial, database)
+
+
 def _claim(work: Path, expected: str) -> None:
     file = work / SETTINGS
     if not file.exists():
         write_json(file, {"config_hash": expected})
-    elif (found := read_json(file).get("config_hash")) != expected:
+    elif (found := recorded(file)) != expected:
         raise FileExistsError(
             f"{work} holds the models of other photos or settings (hash {found}, now {expected}); choose another"
         )

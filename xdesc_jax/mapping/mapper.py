@@ -40,12 +40,13 @@ class PairCounts:
     verified: int
 
 
-def verify(database: Path, settings: MappingSettings | None = None) -> PairCounts:
+def verify(database: Path, settings: MappingSettings | None = None, where: Path | None = None) -> PairCounts:
     """Verifies the pairs of a database that have matches and are not verified yet.
 
     Args:
         database: with keypoints and matches; verified pairs are written into it as they are found.
         settings: see there; None for the defaults.
+        where: what messages call the database; None for its own path.
 
     Returns:
         Counts of pairs.
@@ -60,11 +61,11 @@ def verify(database: Path, settings: MappingSettings | None = None) -> PairCount
             colmap.verify_pairs(database, pairs, settings, lambda n: bar.advance(task, n))
     counts = PairCounts(*colmap.pair_counts(database))
     if not counts.verified and not counts.matched:
-        raise NotReconstructed(f"{database}: no pair of its {len(image_names(database))} photos has matches")
+        raise NotReconstructed(f"{where or database}: no pair of its {len(image_names(database))} photos has matches")
     if not counts.verified:
         raise NotReconstructed(
-            f"{database}: {counts.matched} pairs have matches (at most {counts.most_matches}), but none passed "
-            f"geometric verification, which asks for {settings.min_inliers} that agree"
+            f"{where or database}: {counts.matched} pairs have matches (at most {counts.most_matches}), but none "
+            f"passed geometric verification, which asks for {settings.min_inliers} that agree"
         )
     return counts
 

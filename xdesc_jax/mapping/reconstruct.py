@@ -24,16 +24,18 @@ from xdesc_jax.colmap.cameras import (
     database_cameras,
     read_intrinsics,
 )
-from xdesc_jax.colmap.database import is_database
+from xdesc_jax.colmap.database import DatabaseReader, is_database
+from xdesc_jax.colmap.lists import read_names
 from xdesc_jax.files import dry_run
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, making, write_json
 from xdesc_jax.mapping.build import build_database, canonical_pairs, copy_database, made_with
-from xdesc_jax.mapping.from_photos import DATABASE, MODELS
+from xdesc_jax.mapping.from_photos import DATABASE, MODELS, settle
 from xdesc_jax.mapping.mapper import PairCounts, check_poses, map_incrementally, model_folders, triangulate, verify
 from xdesc_jax.matching.feature_set import FeatureSet
 from xdesc_jax.matching.matches import MatchFile
 
 SUMMARY = "summary.json"
+PARTIAL = f"{DATABASE}.partial"  # what a killed run goes on with
 _SHOWN = 5
 
 
@@ -60,7 +62,8 @@ def reconstruct(
 
     Args:
         features: feature files (.h5) and COLMAP databases; a photo is in one of them. One database that has matches
-            needs no --matches. Behind them, `out`.
+            needs no --matches. Alone it keeps its rigs and shared cameras; among others, or with --only or
+            --camera-per, its photos get cameras and frames of their own. Behind them, `out`.
         out: folder for the database, the models and the summary.
         matches: match file (.h5) of the photos, as `xdesc match` writes it.
         photos: folder of the photos, for the cameras' EXIF; nothing else of them is read.
@@ -84,18 +87,18 @@ def reconstruct(
     sources = [Path(path) for path in features]
     out = Path(out)
     with FeatureSet(sources, descriptor) as feature_set:
-        names = feature_set.names if only is None else _read_names(only)
+        names = feature_set.names if only is None else read_names(only, feature_set.names)
         feature_set.check_names(names, f"{only}")
         if matches is None:
             _check_database(sources, camera_per, only)
         else:
-            with MatchFile(matches) as match_file:
+            with MatchFile(matches, feature_set.names) as match_file:
                 canonical_pairs(match_file, feature_set, set(names))
         model = read_model(given_poses) if given_poses else None
         poses = model.poses if model else None
         if poses is not None:
             check_poses(names, poses, str(given_poses))
-        listed = read_intrinsics(intrinsics) if intrinsics else {}
+        listed = read_intrinsics(intrinsics, names) if intrinsics else {}
         if model and not intrinsics:
             listed = dict(zip(model.names, model.cameras, strict=True))
         chosen = choose_intrinsics(
@@ -131,15 +134,22 @@ def reconstruct(
         told = {"matches": matches or "of the database", "photos": len(names), "settings": settings}
         told["cameras"] = ", ".join(f"{n:,} from {source}" for source, n in cameras.items())
         console.settings(f"xdesc reconstruct -> {out}", {**given, **told}, reconstruct)
-        database = out / DATABASE
-        if not database.exists():
-            if matches is None:
-                copy_database(sources[0], database, chosen, own_frames=poses is not None, config_hash=expected)
+        database, partial = out / DATABASE, out / PARTIAL
+        if not database.exists() and not partial.exists():
+            if _is_whole(sources, camera_per, only):
+                own_frames = poses is not None
+                copy_database(sources[0], partial, chosen, matches, own_frames=own_frames, config_hash=expected)
             else:
+                assert matches is not None, "_check_database asks for one"
+                for path in sources:
+                    _tell_dissolved(path)
                 build_database(
-                    database, feature_set, chosen, matches, names=names, per=camera_per or "photo", config_hash=expected
+                    partial, feature_set, chosen, matches, names=names, per=camera_per or "photo", config_hash=expected
                 )
-    pairs = verify(database, settings)
+    # Under its own name only once every pair is verified.
+    pairs = verify(partial if partial.exists() else database, settings, where=database)
+    if partial.exists():
+        settle(partial, database)
     models = out / MODELS
     if not models.exists():
         if poses is None:
@@ -154,6 +164,24 @@ def reconstruct(
     return out
 
 
+def _is_whole(sources: list[Path], camera_per: Sharing | None, only: Path | None) -> bool:
+    """Whether the photos are those of one database, which keeps its cameras, rigs and frames."""
+    return len(sources) == 1 and camera_per is None and only is None and is_database(sources[0])
+
+
+def _tell_dissolved(path: Path) -> None:
+    """Warns of what a database loses where its photos become part of another one."""
+    if not is_database(path):
+        return
+    with DatabaseReader(path) as reader:
+        shared, rigs = reader.sharing()
+    if shared or rigs:
+        console.warn(
+            f"{path}: its photos are taken without its rigs and shared cameras: {rigs} rigs of several cameras and "
+            f"{shared} cameras of several photos come apart; alone, with neither --only nor --camera-per, it keeps them"
+        )
+
+
 def _check_database(sources: list[Path], camera_per: Sharing | None, only: Path | None) -> None:
     """Raises ValueError where inputs without a match file are not one whole database."""
     files = ", ".join(map(str, sources))
@@ -164,24 +192,12 @@ def _check_database(sources: list[Path], camera_per: Sharing | None, only: Path 
             raise ValueError(f"{files}: {option} needs --matches: a database with matches is taken as it is")
 
 
-def _read_names(path: Path) -> list[str]:
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such list of photos")
-    try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8 text ({error})") from error
-    names = sorted({line for line in lines if line})
-    if not names:
-        raise ValueError(f"{path}: holds no name")
-    return names
-
-
 def _check_out(out: Path, sources: list[Path], expected: str, overwrite: bool) -> None:
     """Raises where `out` holds anything but this very result; takes it out with `overwrite`."""
     database, models = out / DATABASE, out / MODELS
     if database.resolve() in [path.resolve() for path in sources]:
         raise ValueError(f"{database}: is the input itself; choose another output")
+    _sweep_partial(out / PARTIAL, expected, overwrite)
     if not database.exists():
         if models.exists():
             raise FileExistsError(f"{models} exists without the database of its models; choose another output")
@@ -198,9 +214,22 @@ def _check_out(out: Path, sources: list[Path], expected: str, overwrite: bool) -
         shutil.rmtree(models, ignore_errors=True)
 
 
+def _sweep_partial(partial: Path, expected: str, overwrite: bool) -> None:
+    """Takes out an unfinished database of other settings."""
+    if not partial.exists():
+        return
+    try:
+        made = made_with(partial)
+    except ValueError:  # killed within a write of SQLite's
+        made = None
+    if overwrite or made is None or made[1] != expected:
+        for end in ("-wal", "-shm", "-journal", ""):
+            partial.with_name(partial.name + end).unlink(missing_ok=True)
+
+
 def _sweep(out: Path) -> None:
     """Removes what a run left that was killed while it wrote."""
-    for left in (*out.glob(f".{DATABASE}.*.partial*"), *out.glob(f".{MODELS}.*.partial")):
+    for left in (*out.glob(f".{DATABASE}.*partial*"), *out.glob(f".{MODELS}.*.partial")):
         shutil.rmtree(left) if left.is_dir() else left.unlink()
 
 

@@ -23,10 +23,11 @@ from xdesc_jax.colmap.model import Camera, Pose
 from xdesc_jax.descriptors import DescriptorSpec, stored
 from xdesc_jax.evaluate.poses import LOCALIZATION, UNITS, Scale, label, pose_errors
 from xdesc_jax.features.store import ImageFeatures, StoreWriter
-from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, read_json, write_json
-from xdesc_jax.localization.localize import cameras_of, model_hash
+from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, recorded, write_json
+from xdesc_jax.localization.localize import model_hash
 from xdesc_jax.localization.localizer import Localization, PoseSettings
 from xdesc_jax.localization.map import LocalizationMap
+from xdesc_jax.localization.query_cameras import query_cameras
 from xdesc_jax.mapping.bootstrap import UpdatedMap
 from xdesc_jax.matching.feature_set import FeatureSet, Held
 from xdesc_jax.matching.routes import Router
@@ -107,8 +108,8 @@ def update(
     ):
         sparse = read_model(reconstruction)
         known.check_names(sparse.names, f"the model {reconstruction}")
-        cameras = cameras_of(queries, new, assume_focal)
-        test_cameras = cameras_of(test_queries, test, assume_focal) if test_queries is not None else {}
+        cameras = query_cameras(queries, new, assume_focal)
+        test_cameras = query_cameras(test_queries, test, assume_focal) if test_queries is not None else {}
         _check_apart(queries, cameras, "new photos", sparse.names, "in the map already")
         _check_apart(
             test_queries, test_cameras, "test photos", [*sparse.names, *cameras], "in the map or among the new ones"
@@ -142,7 +143,7 @@ def update(
             "seed": seed,
         }
         expected, summary = config_hash(settings), out / SUMMARY
-        found = read_json(summary).get("config_hash") if summary.exists() else None
+        found = recorded(summary)
         if already_done(out, found, expected, overwrite):
             console.up_to_date(out)
             return out

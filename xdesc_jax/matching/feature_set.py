@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -75,7 +74,10 @@ class FeatureSet:
             for path in self.paths:
                 reader = DatabaseReader(path) if is_database(path) else FeatureStore(path, fallback=self._given)
                 stack.enter_context(reader)
-                self.ratios = ratio_keys.strictest(self.ratios, _ratios(reader))
+                reader.require_photos()
+                self.ratios = ratio_keys.strictest(
+                    self.ratios, ratio_keys.parse(reader.attributes.get(ratio_keys.RATIOS), reader.path)
+                )
                 for name in reader.names:
                     other = self._readers.setdefault(name, reader)
                     if other is not reader:
@@ -140,11 +142,7 @@ class FeatureSet:
 
     def image_size(self, name: str) -> tuple[int, int]:
         """(width, height) in px; (0, 0) where the file does not say."""
-        reader = self._reader(name)
-        if isinstance(reader, DatabaseReader):
-            return reader.image_size(name)
-        with reader.reading(name) as group:
-            return tuple(int(v) for v in group["image_size"]) if "image_size" in group else (0, 0)  # type: ignore
+        return self._reader(name).image_size(name)
 
     def keypoints(self, name: str) -> np.ndarray:
         """Keypoints of a photo, [N, 2] float32, origin at the centre of the first pixel."""
@@ -180,13 +178,3 @@ class FeatureSet:
             files = ", ".join(map(str, self.paths))
             raise KeyError(f"{files}: no photo {name!r} (first of {len(self)}: {self.names[:_SHOWN]})")
         return self._readers[name]
-
-
-def _ratios(reader: FeatureStore | DatabaseReader) -> dict[str, float]:
-    text = reader.attributes.get(ratio_keys.RATIOS, "{}")
-    try:
-        found = json.loads(text)
-        ratio_keys.check(found)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{reader.path}: attribute 'ratios' is {text!r}, expected ratios ({error})") from error
-    return found

@@ -9,7 +9,6 @@ goes on. Runs on the base install.
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import importlib
 import itertools
@@ -26,7 +25,7 @@ from xdesc_jax.features.store import found_hash
 from xdesc_jax.files import dry_run
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, write_json
 from xdesc_jax.matching.feature_set import FeatureSet, Held
-from xdesc_jax.matching.matches import MatchWriter, check_names
+from xdesc_jax.matching.matches import Extent, MatchWriter, check_names
 from xdesc_jax.matching.nearest import Matches
 from xdesc_jax.matching.pairs import Pair, distinct, in_blocks, read_pairs
 from xdesc_jax.matching.parts import MatchParts, PairMatches
@@ -153,10 +152,11 @@ def match(
         parts = MatchParts(out.with_name(f".{out.name}.parts"), expected)
         match_pairs(plan, rows0, rows1, matcher, parts)
         writer = _write_database if into_database else _write_file
-        writer(out, first, parts, expected, config)
+        writer(out, first, second, parts, expected, config)
         figures = {**plan.counts, **_figures(plan, parts, first, second, rows0, rows1)}
-        for text in rows0.findings() + (rows1.findings() if other else []):
-            console.warn(text)
+        for rows in (rows0, rows1) if other else (rows0,):
+            for text in rows.findings() + rows.strange():
+                console.warn(text)
         write_json(summary, {"config": config, "config_hash": expected, "settings": given, **figures})
         parts.remove()
     _print(mode, figures)
@@ -230,8 +230,24 @@ def make_plan(pairs: str, first: FeatureSet, second: FeatureSet, router: Router,
     chosen, own = distinct(given, ordered=two_sets)
     check_names(dict.fromkeys(name for pair in chosen for name in pair))
     counts = {"pairs_given": len(given), "self_pairs": own, "duplicates": len(given) - own - len(chosen)}
+    if two_sets:
+        counts["pairs_in_both_orders"] = _tell_of_both_orders(given, first, second)
     ordered = in_blocks(chosen, _places(first), _places(second), _photos_in_memory(first))
     return MatchPlan(ordered, _routes(ordered, first, second, router), counts)
+
+
+def _tell_of_both_orders(given: Sequence[Pair], first: FeatureSet, second: FeatureSet) -> int:
+    """Warns where two files hold the same photos and pairs stand in both orders; returns how many do."""
+    listed = set(given)
+    both = sorted((a, b) for a, b in listed if a < b and (b, a) in listed)
+    if both:
+        a, b = both[0]
+        console.warn(
+            f"{len(both)} pairs are in both orders, first {a!r} and {b!r}: a match file has one place for two photos, "
+            f"so the order listed first is matched; match the other one into a file of its own ({first.path(a)} and "
+            f"{second.path(b)} hold the same photos)"
+        )
+    return len(both)
 
 
 def _places(features: FeatureSet) -> dict[str, int]:
@@ -289,14 +305,28 @@ def match_pairs(plan: MatchPlan, rows0: Rows, rows1: Rows, matcher: Matcher, par
             parts.save(start // PAIRS_A_PART, found)
 
 
-def _write_file(out: Path, features: FeatureSet, parts: MatchParts, expected: str, config: dict[str, Any]) -> None:
+def _write_file(
+    out: Path, first: FeatureSet, second: FeatureSet, parts: MatchParts, expected: str, config: dict[str, Any]
+) -> None:
+    extents: dict[tuple[int, str], Extent] = {}
+
+    def extent(features: FeatureSet, name: str) -> Extent:
+        key = (int(features is second), name)
+        if key not in extents:
+            extents[key] = Extent.of(features.keypoints(name))
+        return extents[key]
+
     with MatchWriter(out, {"config_hash": expected, "mode": config["mode"]}) as writer:
         for found in parts:
-            writer.write(found.name0, found.name1, found.rows0, found.indices, found.scores)
+            a, b = found.name0, found.name1
+            both = (extent(first, a), extent(second, b))
+            writer.write(a, b, found.rows0, found.indices, found.scores, both)
 
 
-def _write_database(out: Path, features: FeatureSet, parts: MatchParts, expected: str, config: dict[str, Any]) -> None:
-    with DatabaseWriter(features.paths[0], out) as writer:
+def _write_database(
+    out: Path, first: FeatureSet, second: FeatureSet, parts: MatchParts, expected: str, config: dict[str, Any]
+) -> None:
+    with DatabaseWriter(first.paths[0], out) as writer:
         writer.clear_matches()
         for found in parts:
             writer.write_matches(found.name0, found.name1, found.indices)
@@ -333,16 +363,17 @@ def _figures(
         counts.append(len(found.indices))
         i, j = place(first, found.name0)[found.indices[:, 0]], place(second, found.name1)[found.indices[:, 1]]
         unique += min(len(np.unique(i)), len(np.unique(j)))
-    skipped = collections.Counter(rows0.skipped)
-    if rows1 is not rows0:
-        skipped.update(rows1.skipped)
+        rows0.count(found.name0)
+        rows1.count(found.name1)
+    sides = [rows0] if rows1 is rows0 else [rows0, rows1]
     return {
         "pairs_matched": len(counts),
         "pairs_without_matches": counts.count(0),
         "matches": sum(counts),
         "matches_of_distinct_positions": unique,
         "median_matches": int(np.median(counts)) if counts else 0,
-        "rows_never_matched": sum(skipped.values()),
+        "rows_never_matched": sum(sum(rows.skipped.values()) for rows in sides),
+        "rows_not_finite": sum(sum(rows.not_finite.values()) for rows in sides),
         "by_descriptors": [{"first": a, "second": b, **entry} for (a, b), entry in by_kind.items()],
     }
 

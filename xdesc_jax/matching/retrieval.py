@@ -19,8 +19,9 @@ import numpy as np
 
 from xdesc_jax import console, pretrained
 from xdesc_jax.descriptors import DescriptorSpec, unit_rows
-from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, read_json, write_json
+from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, recorded, write_json
 from xdesc_jax.matching.feature_set import FeatureSet
+from xdesc_jax.matching.pairs import pair_line
 from xdesc_jax.matching.routes import Rows
 from xdesc_jax.translation.translator import EMBEDDING, Translator
 
@@ -239,7 +240,7 @@ def retrieve(
             "seed": seed,
         }
         expected = config_hash(config)
-        found = read_json(summary).get("config_hash") if summary.exists() else None
+        found = recorded(summary)
         if already_done(out, found, expected, overwrite):
             console.up_to_date(out)
             return out
@@ -302,16 +303,3 @@ def _pairs(
         for other in others:
             pairs.setdefault((name, other) if ordered else (min(name, other), max(name, other)), (name, other))
     return list(pairs.values())
-
-
-def pair_line(query: str, database: str) -> str:
-    """A line of a pair list, as `pairs.read_pairs` reads it.
-
-    Raises:
-        ValueError: a name with a tab or a line break, which no list can hold.
-    """
-    for name in (query, database):
-        if any(c in name for c in "\t\n\r"):
-            raise ValueError(f"photo name {name!r} holds a tab or a line break, which a pair list cannot")
-    separator = "\t" if any(c.isspace() for c in query + database) else " "
-    return f"{query}{separator}{database}\n"

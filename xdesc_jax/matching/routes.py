@@ -157,11 +157,13 @@ class Rows:
 
     Attributes:
         skipped: photo -> rows that are not valid, not finite or zero, and never match.
+        not_finite: photo -> those among them that are valid, but hold a value that is not finite.
     """
 
     def __init__(self, features: FeatureSet, translator: Translator | None = None, kept_bytes: int = KEPT_BYTES):
         self.features = features
         self.skipped: dict[str, int] = {}
+        self.not_finite: dict[str, int] = {}
         self._translator, self._limit, self._bytes = translator, kept_bytes, 0
         self._kept: collections.OrderedDict[tuple[str, str], np.ndarray] = collections.OrderedDict()
         self._streams: dict[tuple[str, str], Stream] = {}
@@ -189,18 +191,28 @@ class Rows:
         found = (f for stream in self._streams.values() for f in stream.findings())
         return list(dict.fromkeys(text for category, text in found if category is not ZeroRowsWarning))
 
+    def strange(self) -> list[str]:
+        """What values that are not finite give reason to warn of, in the rows read so far."""
+        found = {name: count for name, count in self.not_finite.items() if count}
+        if not found:
+            return []
+        name = min(found)
+        return [
+            f"{sum(found.values())} rows of {len(found)} photos hold values that are not finite and never match, first "
+            f"{found[name]} of {name!r} in {self.features.path(name)}"
+        ]
+
+    def count(self, name: str) -> None:
+        """Counts the rows of a photo that never match, where it was not read yet: an earlier run has matched it."""
+        if name not in self.skipped:
+            self._usable(name)
+
     def _read(self, name: str, target: DescriptorSpec) -> np.ndarray:
         held = self.features.held(name)
         where = f"{self.features.path(name)}: {name!r}"
+        rows = self._usable(name)
         if held is None:
-            self.skipped[name] = len(self.features.keypoints(name))
             return np.zeros((self.skipped[name], target.stored_width), np.uint8 if target.binary else np.float32)
-        photo = self.features.read(name)
-        usable = photo.valid & photo.descriptors.any(axis=1)
-        if not held.spec.binary:
-            usable = usable & np.isfinite(photo.descriptors).all(axis=1)
-        self.skipped[name] = int((~usable).sum())
-        rows = np.where(usable[:, None], photo.descriptors, 0)
         if held.spec.name == target.name:
             return rows if target.binary else from_stored(rows, target, where)
         if self._translator is None:
@@ -211,6 +223,21 @@ class Rows:
             # The stored form of bits is packed, as matching takes them; of real rows it may be rounded.
             self._streams[route] = self._translator.stream(*route, packed=held.spec.binary, storage=target.binary)
         return self._streams[route](rows, where=where)
+
+    def _usable(self, name: str) -> np.ndarray:
+        """Rows of a photo as they are stored, in which those that never match are zero and counted."""
+        held = self.features.held(name)
+        if held is None:
+            self.skipped[name] = len(self.features.keypoints(name))
+            return np.zeros((self.skipped[name], 0), np.float32)
+        photo = self.features.read(name)
+        usable = photo.valid & photo.descriptors.any(axis=1)
+        if not held.spec.binary:
+            finite = np.isfinite(photo.descriptors).all(axis=1)
+            self.not_finite[name] = int((usable & ~finite).sum())
+            usable = usable & finite
+        self.skipped[name] = int((~usable).sum())
+        return np.where(usable[:, None], photo.descriptors, 0)
 
     def _check(self, found: DescriptorSpec, where: str) -> None:
         assert self._translator is not None

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
 import hashlib
+import logging
 import os
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,7 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers
 
 from xdesc_jax.console import warn
-from xdesc_jax.files.whole import FULL
+from xdesc_jax.files.whole import FULL, read_json, recorded
 from xdesc_jax.train import hosts, parallel
 from xdesc_jax.train.state import TrainState
 
@@ -70,7 +73,18 @@ class Checkpoints:
             create=not read_only,
             step_format_fixed_length=8,
         )
-        self._manager = ocp.CheckpointManager(self.directory, options=options)
+        # orbax reads the metrics of all checkpoints before it opens any, and fails at one that is damaged.
+        damaged = self._without_metrics()
+        opened = self.directory
+        if damaged and read_only:
+            self._view = tempfile.TemporaryDirectory()
+            opened = Path(self._view.name)
+            for folder in self._folders():
+                if folder not in damaged:
+                    (opened / folder.name).symlink_to(folder)
+        elif damaged:
+            self._set_aside(damaged)
+        self._manager = ocp.CheckpointManager(opened, options=options)
         self._unverified: tuple[int, str] | None = None
 
     def save(self, state: TrainState, position: Position, metrics: dict[str, float] | None = None) -> None:
@@ -151,34 +165,56 @@ class Checkpoints:
             steps.sort(key=self._rank, reverse=True)
         problems = []
         for step in steps:
-            try:
-                return self._restore_step(like, step)
-            except (OSError, KeyError, ValueError, TypeError) as error:
-                if isinstance(error, WrongConfigurationError):
-                    raise
-                text = (str(error).splitlines() or [type(error).__name__])[0]
-                problems.append(f"step {step}: {text[:200]}")
-                warn(f"{self.directory}: checkpoint of step {step} cannot be used, trying another ({problems[-1]})")
+            with _quiet():
+                try:
+                    return self._restore_step(like, step)
+                except (OSError, KeyError, ValueError, TypeError) as error:
+                    if isinstance(error, WrongConfigurationError):
+                        raise
+                    text = (str(error).splitlines() or [type(error).__name__])[0]
+                    problems.append(f"step {step}: {text[:200]}")
+            warn(f"{self.directory}: checkpoint of step {step} cannot be used, trying another ({problems[-1]})")
         if problems:
             raise ValueError(f"{self.directory}: no checkpoint can be read ({'; '.join(problems)})")
         return None
 
     def set_aside_after(self, step: int) -> None:
         """Moves checkpoints later than `step`, which could not be used, to `RUN/unusable`; others replace them."""
-        for folder in sorted(self.directory.iterdir()) if hosts.is_lead() else ():
-            if folder.name.isdigit() and int(folder.name) > step:
-                target = self.directory.parent / "unusable" / f"{folder.name}-{time.time_ns()}"
-                target.parent.mkdir(exist_ok=True)
-                folder.rename(target)
-        hosts.wait_for_all("checkpoints set aside")
+        self._set_aside([folder for folder in self._folders() if int(folder.name) > step])
         self._manager.reload()
 
+    def _without_metrics(self) -> list[Path]:
+        """Folders of checkpoints whose metrics are damaged, each told."""
+        damaged = []
+        for folder in self._folders():
+            file = folder / "metrics" / "metrics"
+            try:
+                if file.exists():
+                    read_json(file)
+            except ValueError as error:
+                damaged.append(folder)
+                warn(f"{error}; the checkpoint of step {int(folder.name)} is not used")
+        return damaged
+
+    def _folders(self) -> list[Path]:
+        """Folders of the checkpoints, in the order of their steps."""
+        found = self.directory.iterdir() if self.directory.is_dir() else ()
+        return sorted(folder for folder in found if folder.name.isdigit())
+
+    def _set_aside(self, folders: Sequence[Path]) -> None:
+        for folder in folders if hosts.is_lead() else ():
+            target = self.directory.parent / "unusable" / f"{folder.name}-{time.time_ns()}"
+            target.parent.mkdir(exist_ok=True)
+            folder.rename(target)
+        hosts.wait_for_all("checkpoints set aside")
+
     def _rank(self, step: int) -> float:
+        [folder] = [folder for folder in self._folders() if int(folder.name) == step]
         try:
-            metrics = self._manager.metrics(step)
-        except (OSError, KeyError, ValueError):
-            metrics = None
-        return (metrics or UNMEASURED)[METRIC]
+            value = recorded(folder / "metrics" / "metrics", METRIC)
+        except (OSError, ValueError):
+            value = None
+        return UNMEASURED[METRIC] if value is None else float(value)
 
     def _restore_step(self, like: TrainState, step: int) -> tuple[TrainState, Position]:
         # The arrays' own shapes as numpy: what was saved on other devices must load on these.
@@ -194,6 +230,19 @@ class Checkpoints:
             raise ValueError("its content differs from what was saved")
         _check_shapes(found["state"], target)
         return type(like)(**found["state"]), Position(**meta["position"])
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps the logs still while a checkpoint is tried: orbax logs a traceback of each array that it cannot read, and
+    asyncio another as it collects the tasks that were to read the others. The error says what is wrong."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        gc.collect()
+        logging.disable(before)
 
 
 class WrongConfigurationError(ValueError):

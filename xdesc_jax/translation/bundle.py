@@ -227,7 +227,7 @@ def load(path: Path | str) -> Bundle:
         return _parse(*_read(path))
     except SafetensorError as error:
         raise ValueError(f"{path}: not a safetensors file, or cut short ({error})") from error
-    except (KeyError, TypeError, json.JSONDecodeError) as error:
+    except (KeyError, TypeError, AttributeError, RecursionError, json.JSONDecodeError) as error:
         raise ValueError(f"{path}: damaged model file ({type(error).__name__}: {error})") from error
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
@@ -348,6 +348,10 @@ def _parse(header: Mapping[str, str], tensors: dict[str, np.ndarray]) -> Bundle:
                 sample.translations[spec.name, other.name] = _floats(tensors, key)
     if tensors:
         raise ValueError(f"holds tensors that its header does not name: {sorted(tensors)[:5]}")
+    about = {entry: json.loads(header[entry]) for entry in ("config", "provenance")}
+    for entry, value in about.items():
+        if not isinstance(value, dict):
+            raise ValueError(f"{entry} is a JSON {type(value).__name__}, expected an object")
     return Bundle(
         kind=json.loads(header["kind"]),
         specs={spec.name: spec for spec in specs},
@@ -355,8 +359,8 @@ def _parse(header: Mapping[str, str], tensors: dict[str, np.ndarray]) -> Bundle:
         networks=networks,
         statistics=statistics,
         sample=sample,
-        config=json.loads(header["config"]),
-        provenance=json.loads(header["provenance"]),
+        config=about["config"],
+        provenance=about["provenance"],
         space_id=json.loads(header["space_id"]),
         ratios=json.loads(header.get("ratios", "{}")),
     )

@@ -15,6 +15,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from xdesc_jax.files.whole import parse_json
+
 if TYPE_CHECKING:
     from xdesc_jax.descriptors import DescriptorSpec
     from xdesc_jax.features.store import FeatureStore
@@ -57,7 +59,7 @@ def parse(text: Any, path: Path) -> dict[str, float]:
         ValueError: they are damaged.
     """
     try:
-        found = json.loads(text) if text is not None else {}
+        found = parse_json(text) if text is not None else {}
         check(found)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path}: attribute {RATIOS!r} is {text!r}, expected ratios ({error})") from error
@@ -95,6 +97,8 @@ def trace(
     return source, kept
 
 
-def strictest(a: Mapping[str, float], b: Mapping[str, float]) -> dict[str, float]:
-    """Thresholds of both, the smaller one where both have one: what either was calibrated to keep out stays out."""
-    return {**a, **b, **{key: min(a[key], b[key]) for key in a.keys() & b.keys()}}
+def strictest(*files: Mapping[str, float]) -> dict[str, float]:
+    """The rule for ratios of several files, those of queries and of a map included: of each key the smallest, so that
+    what any was calibrated to keep out stays out. A model's own ratios go before them (see `routes.Router`)."""
+    keys = dict.fromkeys(key for ratios in files for key in ratios)
+    return {key: min(ratios[key] for ratios in files if key in ratios) for key in keys}

@@ -21,7 +21,8 @@ from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.database import DatabaseReader, is_database
 from xdesc_jax.colmap.database_file import database_hash
 from xdesc_jax.features.store import FeatureStore, StoreWriter, found_hash
-from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, read_json, write_json
+from xdesc_jax.files.arrays import open_array
+from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, recorded, write_json
 from xdesc_jax.translation import database
 from xdesc_jax.translation.ratios import origin
 from xdesc_jax.translation.translator import Stream, Translator, ZeroRowsWarning
@@ -147,6 +148,7 @@ def _source(features: Path, source: str | None, translator: Translator) -> str:
             raise ValueError(f"{features}: an array does not say which descriptor it holds; pass --descriptor")
         return spec.name
     with FeatureStore(features, spec) as store:
+        store.require_photos()
         found = database.known(str(features), store.spec, translator)
         for name in store.names[:1]:
             try:
@@ -167,7 +169,7 @@ def _found_hash(out: Path, kind: str, summary: Path) -> str | None:
             return None
     if kind == ".h5":
         return found_hash(out)
-    return read_json(summary).get("config_hash") if summary.exists() else None
+    return recorded(summary)
 
 
 # The old result and its summary stay until the new one is complete. Then the summary goes first: it must not
@@ -200,10 +202,7 @@ def _translate_store(
 
 def _translate_array(features: Path, out: Path, stream: Stream, summary: Path) -> dict[str, int]:
     """Translates an array through memory maps; returns counts for the summary."""
-    try:
-        x = np.lib.format.open_memmap(features, mode="r")  # unlike np.load, takes no .npz or pickle
-    except (ValueError, EOFError, OSError) as error:
-        raise ValueError(f"{features}: not a readable .npy array, or cut short ({error})") from error
+    x = open_array(features)
     if not x.ndim:
         raise ValueError(f"{features}: holds a single value, expected an array [N, D]")
     spec = stream.target

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xdesc_jax import console
+from xdesc_jax.colmap.camera_models import check_camera
 from xdesc_jax.colmap.model import Camera, Model
 from xdesc_jax.colmap.model_files import check_model_files
+from xdesc_jax.colmap.text_model import readable
 
 if TYPE_CHECKING:
     import pycolmap
@@ -49,6 +51,7 @@ def _pycolmap() -> Any:
 
 # COLMAP's limit keeps the largest scales, so it is set out of reach and the caller chooses.
 _NO_LIMIT = 1 << 30
+_UNIT = 1e-14  # of a quaternion's length: what COLMAP writes stays as it is, bit for bit
 
 
 @functools.cache
@@ -88,11 +91,36 @@ def open_model(path: Path) -> pycolmap.Reconstruction:
     """
     if not any((path / f"images{end}").exists() for end in (".bin", ".txt")):
         raise FileNotFoundError(f"{path}: holds no COLMAP model (cameras, images and points3D, .bin or .txt)")
+    binary = all((path / f"{part}.bin").exists() for part in ("cameras", "images", "points3D"))
     check_model_files(path)
-    try:
-        return pycolmap.Reconstruction(path)
-    except (ValueError, RuntimeError, IndexError) as error:
-        raise ValueError(f"{path}: not a readable COLMAP model ({error})") from error
+    with contextlib.nullcontext(path) if binary else readable(path) as folder:
+        try:
+            model = pycolmap.Reconstruction(folder)
+        except (ValueError, RuntimeError, IndexError, KeyError) as error:
+            raise ValueError(f"{path}: not a readable COLMAP model ({error})") from error
+    _scale_rotations(model, path)
+    return model
+
+
+def _scale_rotations(model: pycolmap.Reconstruction, path: Path) -> None:
+    """Brings quaternions to unit length, which other writers do not, and COLMAP takes for granted."""
+    for frame in model.frames.values():
+        if frame.has_pose():
+            _scale(frame.rig_from_world.rotation, f"{path}: frame {frame.frame_id}")
+    for rig in model.rigs.values():
+        for sensor in rig.non_ref_sensors:
+            if (pose := rig.sensor_from_rig(sensor)) is not None:
+                _scale(pose.rotation, f"{path}: sensor {sensor.id} of rig {rig.rig_id}")
+                rig.set_sensor_from_rig(sensor, pose)
+
+
+def _scale(rotation: pycolmap.Rotation3d, where: str) -> None:
+    quaternion = np.array(rotation.quat)
+    length = float(np.linalg.norm(quaternion))
+    if not 0 < length < np.inf:
+        raise ValueError(f"{where}: its quaternion is {quaternion.tolist()}, expected finite numbers, not all zero")
+    if abs(length - 1) > _UNIT:
+        rotation.quat = quaternion / length
 
 
 def write_model(model: pycolmap.Reconstruction, folder: Path) -> None:
@@ -124,6 +152,11 @@ def open_database(path: Path) -> Iterator[pycolmap.Database]:
         raise OSError(f"{path}: cannot be opened or written as a COLMAP database ({error})") from error
 
 
+def plain_camera(camera: pycolmap.Camera) -> Camera:
+    """COLMAP's camera as ours, `known` whatever its focal length comes from."""
+    return Camera(camera.model.name, camera.width, camera.height, tuple(camera.params.tolist()))
+
+
 def read_model(path: Path) -> Model:
     """Reads a model's folder, text or binary; views are sorted by name.
 
@@ -139,6 +172,8 @@ def read_model(path: Path) -> Model:
     points = np.array([model.points3D[point_id].xyz for point_id in row_of], np.float64).reshape(-1, 3)
     poses = [image.cam_from_world() for image in images]
     cameras = [model.cameras[image.camera_id] for image in images]
+    for camera in {camera.camera_id: camera for camera in cameras}.values():
+        check_camera(plain_camera(camera), f"{path}: camera {camera.camera_id}")
     columns: list[list[np.ndarray]] = []
     for view, (image, pose, camera) in enumerate(zip(images, poses, cameras, strict=True)):
         rows = np.array(image.get_observation_point2D_idxs(), np.int64)
@@ -153,7 +188,7 @@ def read_model(path: Path) -> Model:
         names=tuple(image.name for image in images),
         rotations=np.array([pose.rotation.matrix() for pose in poses]),
         translations=np.array([pose.translation for pose in poses]),
-        cameras=tuple(Camera(c.model.name, c.width, c.height, tuple(c.params.tolist())) for c in cameras),
+        cameras=tuple(plain_camera(camera) for camera in cameras),
         focals_px=np.array([camera.mean_focal_length() for camera in cameras]),
         points=points,
         point=point[order],

@@ -37,7 +37,9 @@ def unverified_pairs(database: Path) -> list[tuple[int, int]]:
     with open_database(database) as db:
         done = set(db.read_two_view_geometry_num_inliers()[0])
         ids = [i for i, count in zip(*db.read_num_matches(), strict=True) if count and i not in done]
-    return [(a, b) for a, b in map(pycolmap.pair_id_to_image_pair, ids)]
+        pairs = [(a, b) for a, b in map(pycolmap.pair_id_to_image_pair, ids)]
+        # Those without an inlier are not among `done`.
+        return [(a, b) for a, b in pairs if not db.exists_two_view_geometry(a, b)]
 
 
 def verify_pairs(

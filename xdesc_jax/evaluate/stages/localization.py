@@ -65,10 +65,11 @@ def localization(
     }
     console.settings(f"xdesc evaluate localization -> {out}", settings | {"seed": seed}, localization)
     found = read_localized(results)
-    asked = list(dict.fromkeys([*(read_queries(queries) if queries is not None else ()), *found.asked]))
+    true = read_model(reference).poses
+    listed = read_queries(queries, true) if queries is not None else ()
+    asked = list(dict.fromkeys([*listed, *found.asked]))
     if not asked:
         raise ValueError(f"{results}: names no query")
-    true = read_model(reference).poses
     with dry_run.several():
         making(out / RESULTS)
         making(out / REPORT)

@@ -17,7 +17,7 @@ import numpy as np
 from xdesc_jax import __version__, console
 from xdesc_jax.config import from_dict
 from xdesc_jax.features.weights import write_arrays
-from xdesc_jax.files.whole import already_done, config_hash, content_hash, read_json, write_json
+from xdesc_jax.files.whole import already_done, config_hash, content_hash, read_json, recorded, write_json
 from xdesc_jax.train.descriptors.config import DescriptorConfig
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def export_descriptor(
     with console.status(f"reading the {which} checkpoint"):
         trained = load_descriptor(run, which)
     card_path, expected = out.with_suffix(".json"), config_hash([trained.settings["hash"], trained.position.step])
-    found = read_json(card_path).get("export_hash") if card_path.exists() else None
+    found = recorded(card_path, "export_hash")
     if already_done(out, found, expected, overwrite):
         console.up_to_date(out)
         return out

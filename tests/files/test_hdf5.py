@@ -1,0 +1,133 @@
+"""HDF5 files that are written elsewhere, declare more than they hold, or meet a full disk."""
+
+import subprocess
+import sys
+
+import h5py
+import numpy as np
+import pytest
+
+from xdesc_jax.files.hdf5 import Writer, array, content, open_file
+
+HOLD = """
+import h5py, sys
+file = h5py.File(sys.argv[1], "a")
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_file_that_another_process_writes_is_said_to_be(tmp_path):
+    path = tmp_path / "a.h5"
+    h5py.File(path, "w").close()
+    with subprocess.Popen([sys.executable, "-c", HOLD, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"open\n"
+        with pytest.raises(ValueError, match="a.h5: is being written by another process"):
+            open_file(path, "feature file")
+        other.stdin.close()
+    open_file(path, "feature file").close()
+
+
+def test_missing_files_and_those_cut_short_are_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="a.h5: no such match file"):
+        open_file(tmp_path / "a.h5", "match file")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["x"] = np.ones(9000)
+    (tmp_path / "a.h5").write_bytes((tmp_path / "a.h5").read_bytes()[:5000])
+    with pytest.raises(ValueError, match="a.h5: not a readable HDF5 file, or cut short"):
+        open_file(tmp_path / "a.h5", "match file")
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        {"shape": (128, 4_000_000_000)},
+        {"shape": (30_000_000, 2), "chunks": (1000, 2)},
+        {"shape": (30_000_000, 2), "chunks": (1000, 2), "compression": "gzip"},
+        {"shape": (0, 2), "maxshape": (None, 2), "written": (9, 2), "then": (30_000_000, 2)},
+    ],
+)
+def test_what_is_declared_and_not_stored_is_never_read(tmp_path, declared):
+    written, then = declared.pop("written", None), declared.pop("then", None)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        made = file.create_dataset("x", dtype=np.float32, **declared)
+        if then:
+            made.resize(written)
+            made[:] = 1
+            made.resize(then)
+    with (
+        h5py.File(tmp_path / "a.h5") as file,
+        pytest.raises(ValueError, match="x declares .* bytes, of which .* are stored"),
+    ):
+        array(file, "x")
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"chunks": (4, 2)}, {"chunks": (4, 2), "compression": "gzip", "shuffle": True}]
+)
+@pytest.mark.parametrize("rows", [0, 4, 9])
+def test_what_is_stored_is_read(tmp_path, options, rows):
+    values = np.zeros((rows, 2), np.float32)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("x", data=values, **(options if rows else {}))
+        assert array(file, "x", shape=(None, 2)).shape == (rows, 2)
+        with pytest.raises(ValueError, match=r"x has shape \(\d, 2\), expected \(N, 3\)"):
+            array(file, "x", shape=(None, 3))
+
+
+def test_arrays_in_other_files_and_what_is_no_array_are_refused(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("far", (9,), np.float32, external=[(str(tmp_path / "none.bin"), 0, 36)])
+        file.create_virtual_dataset("made", h5py.VirtualLayout((4_000_000_000,), np.float32))
+        file["empty"] = h5py.Empty("f4")
+        file.create_group("group")
+        for key in ("far", "made", "empty", "group"):
+            with pytest.raises(ValueError, match=f"{key} (lies in other files|is empty|is a group)"):
+                array(file, key)
+
+
+def test_a_file_says_what_it_is(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        assert content(file) == "an empty HDF5 file"
+        file["notes"] = 1
+        assert content(file) == "an HDF5 file of other content, first ['notes']"
+        file["a/keypoints"] = 1
+        assert content(file) == "a feature file"
+        file["a/b/matches0"] = 1
+        assert content(file) == "a match file"
+
+
+FULL = """
+import resource, sys
+import numpy as np
+from xdesc_jax.files.hdf5 import Writer
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+with Writer(sys.argv[1]) as writer:
+    for i in range(300):
+        writer.file[f"p{i}/x"] = np.random.default_rng(i).random(int(sys.argv[3]))
+        if sys.argv[4] == "each":
+            writer.check()
+"""
+
+
+@pytest.mark.parametrize("when", ["each", "end"])
+@pytest.mark.parametrize(("limit", "values"), [(100, 3), (5000, 100), (50_000, 900), (60_000, 20_000)])
+def test_a_full_disk_is_told_with_the_file_and_leaves_the_old_one(tmp_path, when, limit, values):
+    path = tmp_path / "a.h5"
+    path.write_text("old")
+    words = [sys.executable, "-c", FULL, path, limit, values, when]
+    done = subprocess.run(list(map(str, words)), capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr  # below 0 where HDF5 crashed the process
+    assert done.stderr.splitlines()[-1] == f"OSError: [Errno 27] {path}: cannot be written (File too large)"
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_what_is_written_is_what_hdf5_reads(tmp_path):
+    rng = np.random.default_rng(0)
+    arrays = {f"s/{i}": rng.random((i, 3)) for i in range(0, 400, 7)}
+    with Writer(tmp_path / "a.h5") as writer:
+        for key, values in arrays.items():
+            writer.file[key] = values
+    with h5py.File(tmp_path / "a.h5") as file:
+        for key, values in arrays.items():
+            np.testing.assert_array_equal(file[key][:], values)

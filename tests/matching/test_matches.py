@@ -1,0 +1,109 @@
+"""Match files of other programs, and what no match file can be."""
+
+import h5py
+import numpy as np
+import pytest
+
+from tests.support.feature_files import write_store
+from xdesc_jax.matching.matches import Extent, MatchFile
+
+
+def write(tmp_path, arrays, **attributes):
+    with h5py.File(tmp_path / "m.h5", "w") as file:
+        for key, values in arrays.items():
+            file[key] = values
+        file.attrs.update(attributes)
+    return tmp_path / "m.h5"
+
+
+def test_names_with_underscores_are_told_apart_by_the_photos(tmp_path):
+    names = ["a_1.jpg", "b_2.jpg", "sub/c_3.jpg"]
+    path = write(tmp_path, {"a_1.jpg_b_2.jpg/matches0": [2, -1], "a_1.jpg_sub-c_3.jpg/matches0": [0]})
+    with MatchFile(path, names) as file:
+        assert file.pairs() == [("a_1.jpg", "b_2.jpg"), ("a_1.jpg", "sub/c_3.jpg")]
+        assert file.read("b_2.jpg", "a_1.jpg")[0].tolist() == [[2, 0]]
+        assert file.indices("a_1.jpg", "sub/c_3.jpg").tolist() == [[0, 0]]
+    with MatchFile(path) as file:
+        assert file.pairs()[0] == ("a_1.jpg", "b_2.jpg")
+
+
+def test_names_that_can_be_told_apart_in_two_ways_are_refused(tmp_path):
+    path = write(tmp_path, {"a_b_c/matches0": [0]})
+    with MatchFile(path, ["a", "b_c", "a_b", "c"]) as file:
+        with pytest.raises(ValueError, match="m.h5: the pair 'a_b_c' may be 'a' and 'b_c' or 'a_b' and 'c'"):
+            file.pairs()
+
+
+@pytest.mark.parametrize(
+    "values", [[0, -0.5], [0, 0.25], [0, np.nan], [0, np.inf], [0, 3e9], [True, False], [b"x", b"y"]]
+)
+def test_rows_that_are_no_whole_numbers_are_refused(tmp_path, values):
+    with MatchFile(write(tmp_path, {"a/b/matches0": values})) as file, pytest.raises(ValueError) as error:
+        file.read("a", "b")
+    assert "m.h5: matches of 'a' and 'b'" in str(error.value) and "expected whole numbers" in str(error.value)
+
+
+def test_whole_numbers_may_be_stored_as_floats(tmp_path):
+    with MatchFile(write(tmp_path, {"a/b/matches0": [1.0, -1.0, 0.0]})) as file:
+        assert file.indices("a", "b").tolist() == [[0, 1], [2, 0]]
+
+
+def test_a_list_of_matches_names_no_row_below_0(tmp_path):
+    with MatchFile(write(tmp_path, {"a/b": [[0, 1], [2, -1]]})) as file:
+        with pytest.raises(ValueError, match="name row -1, expected whole numbers from 0"):
+            file.read("a", "b")
+
+
+def test_scores_are_of_rows_or_of_matches(tmp_path):
+    arrays = {"a/b/matches0": [3, -1, 4], "a/b/matching_scores0": np.array([0.5, 0, 0.25])}
+    with MatchFile(write(tmp_path, arrays)) as file:
+        assert file.read("a", "b")[1].tolist() == [0.5, 0.25]
+    with MatchFile(write(tmp_path, arrays | {"a/b/matching_scores0": [0.5, 0.25]})) as file:
+        assert file.read("a", "b")[1].tolist() == [0.5, 0.25]
+    with MatchFile(write(tmp_path, arrays | {"a/b/matching_scores0": np.ones(7)})) as file:
+        assert file.indices("a", "b").tolist() == [[0, 3], [2, 4]]
+        with pytest.raises(ValueError, match="'a' and 'b' have 7 scores, expected 3"):
+            file.read("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"a/b/matches0": [0], "a/c": np.zeros((4, 3), np.int32)}, "'a/c' is no matches, expected 'matches0' or rows"),
+        ({"a/b/matches0": [0], "a/c": np.zeros((4, 2), np.float32)}, "'a/c' is no matches"),
+        ({"notes": [1.5]}, r"holds no matches: it is an HDF5 file of other content, first \['notes'\]"),
+    ],
+)
+def test_files_of_other_content_are_named(tmp_path, arrays, message):
+    with MatchFile(write(tmp_path, arrays)) as file, pytest.raises(ValueError, match=f"m.h5: {message}"):
+        file.pairs()
+
+
+def test_a_feature_file_is_no_match_file(tmp_path):
+    with MatchFile(write_store(tmp_path, "hardnet", ["a.jpg", "s/b.jpg"])) as file:
+        with pytest.raises(ValueError, match="hardnet.h5: holds no matches: it is a feature file"):
+            file.pairs()
+
+
+@pytest.mark.parametrize("shape", [(4_000_000_000,), (128, 4_000_000_000)])
+def test_declared_rows_that_are_not_stored_are_refused_unread(tmp_path, shape):
+    with h5py.File(tmp_path / "m.h5", "w") as file:
+        file.create_dataset("a/b/matches0", shape, np.int32)
+    with (
+        MatchFile(tmp_path / "m.h5") as file,
+        pytest.raises(ValueError, match="m.h5: matches of 'a' and 'b' cannot be"),
+    ):
+        file.read("a", "b")
+
+
+@pytest.mark.parametrize("version", ["new", [1, 2]])
+def test_a_version_that_is_no_number_is_refused(tmp_path, version):
+    with pytest.raises(ValueError, match="m.h5: format version is .* expected a number"):
+        MatchFile(write(tmp_path, {"a/b/matches0": [0]}, version=version))
+
+
+def test_an_extent_tells_positions_and_their_order():
+    xy = np.array([[1.0, 2], [5, 6], [np.nan, 0]])
+    assert Extent.of(xy).place.tolist() == [(1 * 1 + 2 * 5) / 6, (1 * 2 + 2 * 6) / 6]
+    assert Extent.of(np.zeros((0, 2))).place.tolist() == [0, 0]
+    assert not np.allclose(Extent.of(xy).place, Extent.of(xy[[1, 0, 2]]).place)

@@ -1,0 +1,213 @@
+"""HDF5 files: opened with a message of what is wrong, read only where it is stored, written whole or not at all.
+
+In: paths, and names of arrays. Out: arrays whose declared size is that of the bytes in the file; a few bytes can
+declare any size, which HDF5 would make of fill values. Formats are their owners': `features.store` and
+`matching.matches`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from xdesc_jax.files.whole import atomic
+
+if TYPE_CHECKING:
+    import h5py
+
+DAMAGE = (OSError, KeyError, RuntimeError)  # what h5py raises where a file's inner structure is broken
+_SHOWN = 5
+
+
+def open_file(path: Path, what: str) -> h5py.File:
+    """An HDF5 file opened for reading.
+
+    Args:
+        path: the file.
+        what: it is, for messages ('feature file').
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: not an HDF5 file, cut short, or open for writing.
+    """
+    import h5py
+
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such {what}")
+    try:
+        return h5py.File(path, "r")
+    except OSError as error:
+        if error.errno in (errno.EAGAIN, errno.EACCES) and "lock" in str(error) or "open for write" in str(error):
+            raise ValueError(
+                f"{path}: is being written by another process; wait for it, or close the file there ({error})"
+            ) from error
+        raise ValueError(f"{path}: not a readable HDF5 file, or cut short ({error})") from error
+
+
+def found_attribute(path: Path | str, key: str) -> Any:
+    """An attribute of a file; None where there is no such file or attribute."""
+    import h5py
+
+    try:
+        with h5py.File(path, "r") as file:
+            return file.attrs.get(key)
+    except DAMAGE:
+        return None
+
+
+def dataset(group: h5py.Group, key: str, shape: Sequence[int | None] | None = None) -> h5py.Dataset:
+    """An array of a group that can be read: as much is stored as it declares.
+
+    Args:
+        group: where it lies.
+        key: its name.
+        shape: what it has to be; None in it is any length.
+
+    Raises:
+        KeyError: no such array.
+        ValueError: a group of that name, another shape, or fewer bytes than it declares.
+    """
+    import h5py
+
+    found = group[key]
+    if not isinstance(found, h5py.Dataset) or found.shape is None:
+        raise ValueError(f"{key} is {'empty' if isinstance(found, h5py.Dataset) else 'a group'}, expected an array")
+    if shape is not None and not _fits(found.shape, shape):
+        expected = ", ".join("N" if n is None else str(n) for n in shape) + ("," if len(shape) == 1 else "")
+        raise ValueError(f"{key} has shape {found.shape}, expected ({expected})")
+    declared = math.prod(found.shape) * found.dtype.itemsize
+    if found.is_virtual or found.external:
+        raise ValueError(f"{key} lies in other files, expected it in this one")
+    if found.chunks is None:
+        stored = found.file.id.get_filesize() >= found.id.get_storage_size() >= declared
+    else:  # compressed or not, each of its blocks is there
+        blocks = math.prod(-(-n // size) for n, size in zip(found.shape, found.chunks, strict=True))
+        stored = found.id.get_num_chunks() >= blocks
+    if not stored:
+        raise ValueError(
+            f"{key} declares {list(found.shape)} values of {found.dtype}, {declared} bytes, of which "
+            f"{found.id.get_storage_size()} are stored; it was not written, or only in part"
+        )
+    return found
+
+
+def array(group: h5py.Group, key: str, dtype: Any = None, shape: Sequence[int | None] | None = None) -> np.ndarray:
+    """`dataset`, read."""
+    return np.asarray(dataset(group, key, shape), dtype)
+
+
+def _fits(found: tuple[int, ...], expected: Sequence[int | None]) -> bool:
+    return len(found) == len(expected) and all(e in (None, n) for n, e in zip(found, expected, strict=True))
+
+
+def content(file: h5py.File) -> str:
+    """What a file without any photo is, for messages."""
+    if not len(file):
+        return "an empty HDF5 file"
+    if file.visititems(lambda name, _: name if name.endswith("matches0") else None) is not None:
+        return "a match file"
+    if file.visititems(lambda name, _: name if name.endswith("/keypoints") else None) is not None:
+        return "a feature file"
+    return f"an HDF5 file of other content, first {list(file)[:_SHOWN]}"
+
+
+class Writer:
+    """An HDF5 file being written; use as a context manager. It appears when the block ends without error.
+
+    Args:
+        path: the file to make; an existing one is replaced at the end.
+
+    Raises:
+        OSError: it cannot be written, as where the disk is full.
+    """
+
+    def __init__(self, path: Path | str):
+        self.path = Path(path)
+
+    def __enter__(self) -> Writer:
+        import h5py
+
+        self._stack = contextlib.ExitStack()
+        with self._stack:
+            temporary = self._stack.enter_context(atomic(self.path))
+            self._disk = self._stack.enter_context(contextlib.closing(_Disk(temporary)))
+            self._stack.callback(self.check)
+            self.file = self._stack.enter_context(contextlib.closing(h5py.File(self._disk, "w")))
+            self._stack = self._stack.pop_all()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
+
+    def check(self) -> None:
+        """Raises OSError where something could not be written so far."""
+        if (error := self._disk.error) is not None:
+            raise OSError(error.errno, f"{self.path}: cannot be written ({error.strerror})") from error
+
+
+class _Disk(io.RawIOBase):
+    """A file that HDF5 writes to without ever being told of a full disk: it would try again at the end of the process,
+    and crash it. What could not be written is kept, since HDF5 may read it again before the writer stops.
+
+    Attributes:
+        error: why the first write failed; None where all went well.
+    """
+
+    def __init__(self, path: Path):
+        self._file = path.open("w+b", buffering=0)
+        self._kept: list[tuple[int, bytes]] = []
+        self.error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        at, left = self._file.tell(), memoryview(data).cast("B")
+        if self.error is None:
+            try:
+                while left:
+                    left = left[self._file.write(left) :]
+            except OSError as error:
+                self.error = error
+        if left:
+            end = self._file.tell()
+            self._kept.append((end, bytes(left)))
+            self._file.seek(end + len(left))
+        return self._file.tell() - at
+
+    def readinto(self, buffer: Any) -> int:
+        at, view = self._file.tell(), memoryview(buffer).cast("B")
+        view[:] = bytes(len(view))
+        self._file.readinto(view)
+        for start, data in self._kept:
+            first, last = max(start, at), min(start + len(data), at + len(view))
+            if first < last:
+                view[first - at : last - at] = data[first - start : last - start]
+        self._file.seek(at + len(view))
+        return len(view)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        if whence == os.SEEK_END:
+            end = max([os.fstat(self._file.fileno()).st_size, *(at + len(data) for at, data in self._kept)])
+            return self._file.seek(end + offset)
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def truncate(self, size: int | None = None) -> int:
+        if self.error is None:
+            try:
+                return self._file.truncate(size)
+            except OSError as error:
+                self.error = error
+        return self._file.tell() if size is None else size
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()

@@ -1,0 +1,74 @@
+"""The camera of each query.
+
+In: the query list, and where it does not say them, a list, model or database of intrinsics, the database that the
+queries' features come from, or the photos' EXIF: the order of `colmap.cameras`, as `xdesc reconstruct` has it. Out:
+a camera a query, guessed where nothing knows it and that is allowed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from xdesc_jax.colmap.camera_models import guessed_camera
+from xdesc_jax.colmap.cameras import Intrinsics, choose_intrinsics, database_cameras, read_intrinsics
+from xdesc_jax.colmap.database import is_database
+from xdesc_jax.colmap.lists import read_queries
+from xdesc_jax.colmap.model import Camera
+from xdesc_jax.matching.feature_set import FeatureSet
+
+SHOWN = 5
+
+
+def query_cameras(
+    queries: Path, asked: FeatureSet, assume_focal: bool, intrinsics: Path | None = None, photos: Path | None = None
+) -> dict[str, Camera]:
+    """The camera of each query, in the order of the list.
+
+    Args:
+        queries: the query list, with intrinsics or names alone.
+        asked: the features of the queries.
+        assume_focal: guess what nothing knows; `known` is False then.
+        intrinsics: list, COLMAP model or database, of queries that are listed without.
+        photos: folder of the queries' photos, for their EXIF.
+
+    Raises:
+        FileNotFoundError: no such file or folder.
+        ValueError: queries that the features lack, without intrinsics, or of another size than their photo.
+    """
+    listed = read_queries(queries, asked.names)
+    asked.check_names(list(listed), f"query list {queries}")
+    given = {name: camera for name, camera in listed.items() if camera is not None}
+    sizes = {name: asked.image_size(name) for name in listed}
+    for name, camera in given.items():
+        if min(sizes[name]) > 0 and (camera.width, camera.height) != sizes[name]:
+            raise ValueError(
+                f"{queries}: the camera of {name!r} has {camera.width} x {camera.height} px, but its features in "
+                f"{asked.path(name)} are of a photo of {sizes[name][0]} x {sizes[name][1]} px"
+            )
+    bare = {name: size for name, size in sizes.items() if name not in given}
+    found = _found(bare, asked, intrinsics, photos) if bare else {}
+    unknown = [name for name in bare if name not in found or not found[name].camera.known]
+    if unknown and not assume_focal:
+        raise ValueError(
+            f"{queries}: {len(unknown)} queries have no intrinsics ('name MODEL width height params...'), first "
+            f"{unknown[:SHOWN]}; --intrinsics and --photos say more of them, --assume-focal guesses them"
+        )
+    for name in unknown:
+        size = sizes[name] if name not in found else (found[name].camera.width, found[name].camera.height)
+        if min(size) <= 0:
+            raise ValueError(f"{asked.path(name)}: does not say the size of {name!r}, so no camera can be guessed")
+        given[name] = guessed_camera(size)
+    return {name: given[name] if name in given else found[name].camera for name in listed}
+
+
+def _found(
+    sizes: dict[str, tuple[int, int]], asked: FeatureSet, intrinsics: Path | None, photos: Path | None
+) -> dict[str, Intrinsics]:
+    """Intrinsics of queries whose size or camera anything tells."""
+    listed = read_intrinsics(intrinsics, sizes) if intrinsics is not None else {}
+    own: dict[str, Camera] = {}
+    for path in asked.paths:
+        if is_database(path):
+            own |= database_cameras(path)
+    told = {n: size for n, size in sizes.items() if min(size) > 0 or n in listed or n in own or photos is not None}
+    return choose_intrinsics(told, listed=listed, own=own, photos=photos)
