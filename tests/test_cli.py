@@ -58,6 +58,8 @@ def test_the_version_is_the_package_s(capsys):
         (["train", "--data", "d", "--workdir", "w", "--epochs", "many"], 'unable to convert "many" into int'),
         (["match", "a", "--pairs", "x"], "xdesc match expects FEATURES... OUT. See `xdesc match --help`."),
         (["inspect"], "xdesc inspect expects PATH. See `xdesc inspect --help`."),
+        (["models", "a", "b"], "xdesc models expects no paths, found also a b. See `xdesc models --help`."),
+        (["inspect", "a", "b"], "xdesc inspect expects PATH, found also b. See `xdesc inspect --help`."),
         (["plan"], "name a stage: xdesc plan STAGE ..."),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -183,6 +185,11 @@ def test_what_a_file_holds_is_a_descriptor_by_its_older_name_too(monkeypatch, ca
     assert "--source is an older name of --descriptor: give one of them" in capsys.readouterr().err
     assert cli.main(["translate", "--help"]) == 0
     assert "--source" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["records-beam", "o"], ["plan", "records-beam", "o"], ["-q", "records-beam", "o"]])
+def test_a_former_name_of_a_stage_stands_for_its_words_of_now(words, monkeypatch):
+    assert called(monkeypatch, words) == {"out": Path("o"), "beam": True}
 
 
 @pytest.mark.parametrize("words", [["-q", "models"], ["models", "--quiet"], ["--quiet", "models", "-v"]])

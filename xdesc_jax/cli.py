@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter
+from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter, UnusedCliTokensError
 
 from xdesc_jax import __version__, console
 from xdesc_jax.command_line import pipelines
@@ -44,14 +44,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         app = build()
         if tokens[:1] == ["help"]:
             tokens = [*tokens[1:], "--help"]
+        if stage_of(app, tokens) == (PLAN,) and (planned := _without(tokens, PLAN)):
+            tokens = ["--dry-run", *planned]
         _, _, left = app.meta.parse_commands(tokens)
         if left and left[0] in FORMER:
             place = tokens.index(left[0])
             tokens[place : place + 1] = FORMER[left[0]]
         called.append(stage_of(app, tokens))
-        if called[-1] == (PLAN,) and (planned := _without(tokens, PLAN)):
-            tokens = ["--dry-run", *planned]
-            called.append(stage_of(app, tokens))
         for words in STAGES if COMPLETION in tokens else [called[-1]]:
             if words in STAGES:
                 prepare(app, words, tokens)
@@ -211,6 +210,17 @@ def _without(tokens: Sequence[str], word: str) -> list[str]:
     return rest if any(not token.startswith("-") for token in tokens[place + 1 :]) else []
 
 
+def _slip(error: CycloptsError, said: str) -> str:
+    """What is wrong with the words of a command line, and where to look."""
+    found, _, _ = str(error).partition(" Available commands: ")
+    missing = error.argument if isinstance(error, MissingArgumentError) else None
+    if isinstance(error, UnusedCliTokensError) and error.target and error.unused_tokens:
+        found = f"{said} expects {usage(error.target) or 'no paths'}, found also {' '.join(error.unused_tokens)}."
+    elif missing is not None and error.target and not missing.field_info.is_keyword:
+        found = f"{said} expects {usage(error.target)}."
+    return f"{found} See `{said} --help`."
+
+
 def _status(run: Callable[[], Any], called: Sequence[Words], name: str = "xdesc") -> int:
     """0, or the status of what went wrong behind one line about it.
 
@@ -227,11 +237,7 @@ def _status(run: Callable[[], Any], called: Sequence[Words], name: str = "xdesc"
     try:
         run()
     except CycloptsError as error:
-        found, _, _ = str(error).partition(" Available commands: ")
-        missing = error.argument if isinstance(error, MissingArgumentError) else None
-        if missing is not None and error.target and not missing.field_info.is_keyword:
-            found = f"{' '.join([name, *called[-1]])} expects {usage(error.target)}."
-        return failed(f"{found} See `{' '.join([name, *called[-1]])} --help`.")
+        return failed(_slip(error, " ".join([name, *called[-1]])))
     except (ValueError, OSError, KeyError, FloatingPointError) as error:
         if os.environ.get(DEBUG):
             raise
