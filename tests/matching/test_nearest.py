@@ -134,8 +134,11 @@ def test_every_row_matches_its_duplicate():
     np.testing.assert_array_equal(found.scores, 1)
 
 
+@pytest.mark.parametrize("blocks", ["one block", "several"])
 @pytest.mark.parametrize("offset", [0.0, 1000.0])
-def test_duplicates_win_over_rows_that_differ_by_less_than_a_product_resolves(rng, offset):
+def test_duplicates_win_over_rows_that_differ_by_less_than_a_product_resolves(rng, monkeypatch, offset, blocks):
+    if blocks == "several":
+        small_blocks(monkeypatch)
     base = (rng.normal(size=(40, 64)) + offset).astype(np.float32)
     near = np.repeat(base, 5, axis=0)
     near[:, 0] += np.tile(np.arange(5, dtype=np.float32), 40) * max(1e-4, offset * 1e-6)
@@ -210,6 +213,8 @@ def test_scores_are_cosines_of_unit_rows_and_shares_of_equal_bits():
     np.testing.assert_allclose(match(a, b).scores, [(1 + 0.6) / 2], rtol=1e-6)
     x, y = np.array([[0b1111_0000]], np.uint8), np.array([[0b1111_0011]], np.uint8)
     assert match(x, y, binary=True).scores.tolist() == [0.75]
+    wide = [np.concatenate([row, np.full((1, 2), 0b1010_0101, np.uint8)], axis=1) for row in (x, y)]
+    np.testing.assert_allclose(match(*wide, binary=True).scores, [22 / 24], rtol=1e-6)
 
 
 def test_ratio_of_hamming_counts_is_the_root(rng):
