@@ -85,6 +85,15 @@ def make_place(folder: Path, points: int = 120) -> Place:
     return Place(folder / "model", features, names[:-QUERIES], queries, poses, cameras, translator)
 
 
+def moved_model(model: Path, folder: Path, offset: np.ndarray) -> Path:
+    """A model's folder with all of it moved by `offset` [3]; gives its folder."""
+    moved = pycolmap.Reconstruction(model)
+    moved.transform(pycolmap.Sim3d(1.0, pycolmap.Rotation3d(), np.asarray(offset, np.float64)))
+    folder.mkdir(parents=True)
+    moved.write(folder)
+    return folder
+
+
 def rewrite(source, out, change):
     """A copy of a feature file with each photo changed, or left out where `change` gives None."""
     with FeatureStore(source) as store, StoreWriter(out, store.spec) as writer:

@@ -46,6 +46,10 @@ class Pose:
         """Position of the camera in the world, [3]."""
         return -self.rotation.T @ self.translation
 
+    def moved(self, offset: np.ndarray) -> Pose:
+        """The same camera in a world whose points x have become x + offset, [3]."""
+        return Pose(self.rotation, self.translation - self.rotation @ offset)
+
     @property
     def quaternion(self) -> np.ndarray:
         """The rotation as a unit quaternion w, x, y, z with w >= 0, [4]."""

@@ -291,6 +291,7 @@ def record(found: Localization) -> dict[str, Any]:
         "matches": found.matches,
         "inlier_ratio": found.inlier_ratio,
         "covariance": None if found.covariance is None else found.covariance.tolist(),
+        "position_covariance": None if found.position_covariance is None else found.position_covariance.tolist(),
         "focal_px": found.focal_px,
         "candidates": list(found.candidates),
         "warnings": list(found.warnings),

@@ -67,7 +67,9 @@ class Localization:
         inliers, matches: positions in the query that support the pose, and that match a 3D point at all;
             several keypoints at one position count once.
         inlier_ratio: inliers / matches; 0 without matches.
-        covariance: [6, 6] of a small rotation (rad), then of the translation, for keypoints off by 1 px; or None.
+        covariance: [6, 6] of a small rotation (rad), then of the translation (map units), for keypoints off by 1 px;
+            None where it cannot be computed. See `PoseEstimate`, also for
+        position_covariance: [3, 3] of the camera's position in the world (map units), wherever its origin is.
         focal_px: focal length estimated with the pose, where the camera's was not known; else None.
         correspondences: keypoints of the query with points of the map, and which of them the pose explains.
         candidates: the photos it was matched with.
@@ -82,6 +84,7 @@ class Localization:
     matches: int = 0
     inlier_ratio: float = 0.0
     covariance: np.ndarray | None = None
+    position_covariance: np.ndarray | None = None
     focal_px: float | None = None
     correspondences: Correspondences = dataclasses.field(default_factory=Correspondences.none)
     candidates: tuple[str, ...] = ()
@@ -344,7 +347,10 @@ class Localizer:
             reason = f"{inliers} inliers of {matches} matches to 3D points, expected {wanted}"
             return dataclasses.replace(support, status="failed", reason=reason)
         focal_px = None if camera.known else found.focal_px
-        return dataclasses.replace(support, pose=found.pose, covariance=found.covariance, focal_px=focal_px)
+        return dataclasses.replace(
+            support, pose=found.pose, covariance=found.covariance, position_covariance=found.position_covariance,
+            focal_px=focal_px,
+        )  # fmt: skip
 
 
 class _Clock:

@@ -140,7 +140,7 @@ def test_the_mask_is_found_under_the_name_of_older_versions(monkeypatch):
     monkeypatch.setattr(pycolmap, "estimate_and_refine_absolute_pose", old)
     found = estimate_pose(*correspondences(20), CAMERA, **SETTINGS)
     assert found.inlier.dtype == bool and found.inlier.sum() == 20
-    assert found.covariance is None
+    assert found.covariance is None and found.position_covariance is None
 
 
 def test_three_points_are_enough():
@@ -170,3 +170,50 @@ def test_a_result_that_is_not_finite_is_none(monkeypatch):
     found = estimate_pose(*correspondences(20), CAMERA, **SETTINGS)
     assert found.covariance is None
     np.testing.assert_allclose(found.pose.translation, TRUE.translation, atol=1e-5)
+
+
+def turned(rotation, w):
+    """A rotation turned further by a rotation vector w, by Rodrigues' formula."""
+    angle = np.linalg.norm(w)
+    k = np.cross(np.eye(3), w / angle)  # k @ x = w / |w| x x
+    return (np.eye(3) + np.sin(angle) * k + (1 - np.cos(angle)) * k @ k) @ rotation
+
+
+def project(points, rotation, translation):
+    x, y, z = (points @ rotation.T + translation).T
+    return np.stack([500 * x / z + 320, 510 * y / z + 240], axis=1)
+
+
+@pytest.mark.parametrize("offset", [(0, 0, 0), (40, -70, 25)])
+def test_covariances_are_those_of_a_numeric_jacobian(offset):
+    xy, points = correspondences(60)
+    xy += np.random.default_rng(5).normal(scale=0.01, size=xy.shape)
+    points = points + offset
+    found = estimate_pose(xy, points, CAMERA, **SETTINGS)
+    rotation, translation, step = found.pose.rotation, found.pose.translation, 1e-5
+    columns = []
+    for axis in np.eye(3) * step:
+        columns.append(project(points, turned(rotation, axis), translation))
+        columns[-1] = (columns[-1] - project(points, turned(rotation, -axis), translation)).ravel() / (2 * step)
+    for axis in np.eye(3) * step:
+        ahead, back = project(points, rotation, translation + axis), project(points, rotation, translation - axis)
+        columns.append((ahead - back).ravel() / (2 * step))
+    jacobian = np.stack(columns, axis=1)
+    expected = np.linalg.inv(jacobian.T @ jacobian)
+    size = np.sqrt(np.outer(np.diagonal(expected), np.diagonal(expected)))
+    np.testing.assert_allclose(found.covariance / size, expected / size, atol=2e-3)
+
+    # Of the position: its numeric derivative by the same six.
+    def center(rotation, translation):
+        return -rotation.T @ translation
+
+    derivative = [
+        (center(turned(rotation, axis), translation) - center(turned(rotation, -axis), translation)) / (2 * step)
+        for axis in np.eye(3) * step
+    ] + [
+        (center(rotation, translation + axis) - center(rotation, translation - axis)) / (2 * step)
+        for axis in np.eye(3) * step
+    ]
+    by = np.stack(derivative, axis=1)
+    expected = by @ expected @ by.T
+    np.testing.assert_allclose(found.position_covariance, expected, atol=2e-3 * np.abs(expected).max())

@@ -128,6 +128,9 @@ def map_database(
 def triangulate_database(database: Path, poses: Mapping[str, Pose], out: Path, settings: MappingSettings) -> int:
     """Triangulates the verified matches between photos of known poses; writes the model `out`/0.
 
+    COLMAP does it around the cameras' own middle: far from the origin, as in UTM or ECEF coordinates, the rows of its
+    linear systems differ in their last digits alone.
+
     Args:
         database: with verified pairs, and one frame per photo of each `poses`.
         poses: by photo name; each is in the database. Poses and cameras stay as they are.
@@ -137,7 +140,7 @@ def triangulate_database(database: Path, poses: Mapping[str, Pose], out: Path, s
     Returns:
         The number of points.
     """
-    given = pycolmap.Reconstruction()
+    given, middle = pycolmap.Reconstruction(), np.median([pose.center for pose in poses.values()], axis=0)
     with open_database(database) as db:
         for camera in db.read_all_cameras():
             given.add_camera(camera)
@@ -147,8 +150,7 @@ def triangulate_database(database: Path, poses: Mapping[str, Pose], out: Path, s
         for image in db.read_all_images():
             if image.name in poses:
                 pose, frame = poses[image.name], frames[image.frame_id]
-                rotation = pycolmap.Rotation3d(np.asarray(pose.rotation, np.float64))
-                frame.rig_from_world = pycolmap.Rigid3d(rotation, np.asarray(pose.translation, np.float64))
+                frame.rig_from_world = _rigid(pose.moved(-middle))
                 given.add_frame(frame)
                 given.add_image(image)
                 given.register_frame(frame.frame_id)
@@ -156,8 +158,17 @@ def triangulate_database(database: Path, poses: Mapping[str, Pose], out: Path, s
     raw.mkdir(parents=True)
     model = pycolmap.triangulate_points(given, database, raw, raw, options=_options(settings))
     shutil.rmtree(raw)
+    for point in model.points3D.values():
+        point.xyz = np.asarray(point.xyz) + middle
+    for image in model.images.values():
+        model.frame(image.frame_id).rig_from_world = _rigid(poses[image.name])
     _write(model, out / "0")
     return model.num_points3D()
+
+
+def _rigid(pose: Pose) -> pycolmap.Rigid3d:
+    rotation = pycolmap.Rotation3d(np.asarray(pose.rotation, np.float64))
+    return pycolmap.Rigid3d(rotation, np.asarray(pose.translation, np.float64))
 
 
 def _options(settings: MappingSettings) -> pycolmap.IncrementalPipelineOptions:

@@ -2,6 +2,10 @@
 
 In: image points with their 3D points, and a camera; image coordinates have COLMAP's origin, the corner of the
 first pixel. Out: a pose with its inliers and covariance.
+
+Maps may lie anywhere: in UTM or ECEF coordinates, points are 1e5 to 5e6 m from the origin and a few from each other,
+which leaves the minimal solvers nothing to work with. So a pose is found around the points' own middle, in float64,
+and moved back.
 """
 
 from __future__ import annotations
@@ -26,8 +30,10 @@ class PoseEstimate:
         pose: world to camera.
         inlier: [M] bool.
         error_px: [M], distance of each projected 3D point from its image point; inf behind the camera.
-        covariance: [6, 6] of a small rotation (rad), then of the translation, for keypoints off by 1 px; None
-            where it cannot be computed.
+        covariance: [6, 6] of a small rotation w (rad), then of a small change dt of the translation (map units), for
+            keypoints off by 1 px: x_camera = exp([w]x) R x_world + t + dt. None where it cannot be computed.
+        position_covariance: [3, 3] of the camera's position in the world (map units), from the same; it does not
+            depend on where the world's origin is, as that of the translation does.
         focal_px: the focal length, estimated where the camera's was not known.
     """
 
@@ -35,6 +41,7 @@ class PoseEstimate:
     inlier: np.ndarray
     error_px: np.ndarray
     covariance: np.ndarray | None
+    position_covariance: np.ndarray | None
     focal_px: float
 
 
@@ -68,8 +75,9 @@ def estimate_pose(
     estimation.ransac.random_seed = seed
     estimation.estimate_focal_length = refinement.refine_focal_length = not camera.known
     intrinsics = _intrinsics(camera)
+    middle = np.median(points, axis=0)  # wrong points far away do not pull it
     found: dict[str, Any] | None = pycolmap.estimate_and_refine_absolute_pose(
-        xy, points, intrinsics, estimation, refinement, return_covariance=True
+        xy, points - middle, intrinsics, estimation, refinement, return_covariance=True
     )
     if found is None:
         return None
@@ -80,11 +88,36 @@ def estimate_pose(
     pose = Pose(np.array(rigid.rotation.matrix()), np.array(rigid.translation))
     if not (np.isfinite(pose.rotation).all() and np.isfinite(pose.translation).all()):
         return None
-    covariance = found.get("covariance")
-    if covariance is not None and not np.isfinite(covariance).all():
-        covariance = None
-    errors = _errors_px(xy, points, pose, intrinsics)
-    return PoseEstimate(pose, np.asarray(mask, bool), errors, covariance, float(intrinsics.mean_focal_length()))
+    covariance, of_position = _covariances(found.get("covariance"), pose, middle)
+    errors = _errors_px(xy, points - middle, pose, intrinsics)
+    return PoseEstimate(
+        pose.moved(middle), np.asarray(mask, bool), errors, covariance, of_position,
+        float(intrinsics.mean_focal_length()),
+    )  # fmt: skip
+
+
+def _covariances(
+    half_angled: np.ndarray | None, pose: Pose, middle: np.ndarray
+) -> tuple[np.ndarray, np.ndarray] | tuple[None, None]:
+    """Covariances of (rotation, translation) and of the position, from COLMAP's of a pose around `middle`.
+
+    COLMAP's are of the vector part of a small quaternion, which is half the angle.
+    """
+    if half_angled is None or not np.isfinite(half_angled).all():
+        return None, None
+    angles = np.array([2.0, 2, 2, 1, 1, 1])
+    around = half_angled * np.outer(angles, angles)
+    # With t' = t - R m, a rotation by w also moves the translation: dt' = dt - w x R m.
+    back = np.eye(6)
+    back[3:, :3] = _cross(pose.rotation @ middle)
+    # And with c = -R^T t: dc = -R^T (dt - w x t).
+    to_position = -pose.rotation.T @ np.hstack([_cross(pose.translation), np.eye(3)])
+    return back @ around @ back.T, to_position @ around @ to_position.T
+
+
+def _cross(a: np.ndarray) -> np.ndarray:
+    """The matrix [3, 3] of x -> a x x."""
+    return np.array([[0, -a[2], a[1]], [a[2], 0, -a[0]], [-a[1], a[0], 0]])
 
 
 def _errors_px(xy: np.ndarray, points: np.ndarray, pose: Pose, intrinsics: pycolmap.Camera) -> np.ndarray:
