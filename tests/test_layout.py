@@ -141,6 +141,14 @@ def test_one_module_says_pmap_or_mesh():
         assert path.match("train/parallel.py") or not names & {"pmap", "Mesh", "NamedSharding"}, path
 
 
+def test_what_is_private_to_jax_is_left_alone():
+    for path in [*files(), *(ROOT / "benchmarks").glob("*.py"), *(ROOT / "tests").rglob("*.py")]:
+        private = [n for n in imported(path) if n.startswith(("jax.", "jaxlib.")) and "._" in n]
+        assert not private, f"{path}: {private}"
+        attributes = (n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Attribute))
+        assert "jax._src" not in {ast.unparse(n) for n in attributes}, path
+
+
 def test_files_stay_short():
     lengths = {str(p.relative_to(PACKAGE)): len(p.read_text().splitlines()) for p in files()}
     assert {name: n for name, n in lengths.items() if n > 400} == {}

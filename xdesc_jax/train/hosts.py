@@ -2,7 +2,7 @@
 
 In: a cluster that jax detects, or an address, a count and a number. Out: jax's processes joined, with a watch that
 ends this one, with a message, when another fails or stops answering: collectives alone would wait for it for ever.
-What the hosts tell each other goes through the key-value store of jax's coordinator, on host 0.
+What the hosts tell each other goes through the board of host 0 (see `board`).
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from collections.abc import Iterator
 import jax
 
 from xdesc_jax import console
-from xdesc_jax.train.watch import Watch, first_line, leave, store
+from xdesc_jax.train.board import Board, joined_board
+from xdesc_jax.train.watch import Watch, first_line, leave
 
 _TOLD = (ValueError, OSError, KeyError, FloatingPointError)  # errors whose text is for the user
-_DAY_MS = 24 * 3600 * 1000  # the watch ends what waits for a host that is not there
+_DAY = 24 * 3600.0  # seconds  # the watch ends what waits for a host that is not there
 _places = itertools.count()
 
 
@@ -43,7 +44,10 @@ def who() -> str:
 def wait_for_all(what: str) -> None:
     """Returns once all hosts are here; `what` names the place. Of one host, at once."""
     if several():  # not by a collective: those of a CPU give up while one host still measures or copies
-        store().wait_at_barrier(f"xdesc/{what}/{next(_places)}", _DAY_MS)
+        global _board
+        if _board is None:  # of processes that were joined by other means
+            _board, _ = joined_board(None)
+        _board.meet(f"place {next(_places)}: {what}", jax.process_count(), _DAY)
 
 
 @contextlib.contextmanager
@@ -113,12 +117,17 @@ def joined(
     if not several():
         yield
         return
+    if jax.device_count() != jax.local_device_count() * jax.process_count():
+        raise ValueError(
+            f"{who()} has {jax.local_device_count()} of {jax.device_count()} devices, expected as many on each"
+        )
     print(f"{who()}: {len(jax.local_devices())} x {jax.local_devices()[0].device_kind}", file=sys.stderr, flush=True)
     if not is_lead():  # one tells for all
         console.out.quiet = True
         console.log.setLevel(logging.WARNING)
-    global _watch
-    _watch = Watch(timeout)
+    global _board, _watch
+    _board, keeper = joined_board(coordinator)
+    _watch = Watch(_board, timeout)
     try:
         yield
         wait_for_all("the end")
@@ -131,8 +140,10 @@ def joined(
         _fail(error)
     finally:
         _watch.end()
-        _watch = None
-        jax.distributed.shutdown()
+        _watch = _board = None
+        jax.distributed.shutdown()  # once all are here
+        if keeper is not None:
+            keeper.close()
 
 
 def _check(coordinator: str | None, num_hosts: int | None, host_id: int | None, timeout: int) -> None:
@@ -168,6 +179,7 @@ def stop_after(dispatches: int) -> bool:
 
 
 _watch: Watch | None = None
+_board: Board | None = None
 
 
 def _fail(error: BaseException) -> None:

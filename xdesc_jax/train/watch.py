@@ -1,8 +1,7 @@
 """The watch over the other hosts of a training: who answers, who failed, and where all stop.
 
 In: jax's processes, joined. Out: a process that ends, with a message, when another fails or stops answering, and the
-dispatch behind which all stop once one was asked to. The hosts tell each other through the key-value store of jax's
-coordinator, on host 0.
+dispatch behind which all stop once one was asked to. The hosts tell each other through `board`, on host 0.
 """
 
 from __future__ import annotations
@@ -12,29 +11,24 @@ import os
 import sys
 import threading
 import time
-from typing import Any
 
 import jax
 
+from xdesc_jax.train.board import Board
+
 _STATUS = 2
-
-
-def store() -> Any:
-    """The key-value store of the joined processes."""
-    from jax._src import distributed  # it has no public name
-
-    return distributed.global_state.client
 
 
 class Watch:
     """A thread that says that this host is there, and listens for the others.
 
     Args:
+        board: what the hosts tell each other.
         timeout: seconds after which a silent host ends this process.
     """
 
-    def __init__(self, timeout: float):
-        self._store = store()
+    def __init__(self, board: Board, timeout: float):
+        self._board = board
         self._timeout, self._every = timeout, min(2.0, timeout / 10)
         self._me, self._count = jax.process_index(), jax.process_count()
         self.asked = False
@@ -55,8 +49,8 @@ class Watch:
         if isinstance(error, jax.errors.JaxRuntimeError):
             # Most likely a collective that lost another host: this thread ends the process, and says which.
             time.sleep(self._timeout + 2 * self._every)
-        with contextlib.suppress(RuntimeError):
-            self._put("failed", text)
+        with contextlib.suppress(OSError):
+            self._board.put("failed", text)
             self._part()
 
     def end(self) -> None:
@@ -72,50 +66,46 @@ class Watch:
             lost.start()
             try:
                 beats += 1
-                self._put("beat", str(beats))
+                self._board.put("beat", str(beats))
                 if self.asked:
-                    self._put("stop", "asked")
-                found = dict(self._store.key_value_dir_get("xdesc/"))
-                if any(key.startswith("xdesc/stop/") for key in found) and self._last is None:
+                    self._board.put("stop", "asked")
+                found = self._board.read("")
+                if any(key.startswith("stop/") for key in found) and self._last is None:
                     self._agree()
-            except RuntimeError as error:
+            except OSError as error:
                 self._lose(f"host 0, the coordinator, is gone ({first_line(error)})")
             finally:
                 lost.cancel()
             now = time.monotonic()
             lost_one = None
             for host in range(self._count):
-                if (text := found.get(f"xdesc/failed/{host}")) and host != self._me:
+                if (text := found.get(f"failed/{host}")) and host != self._me:
                     lost_one = f"host {host} of {self._count} failed: {text}"
-                beat = int(found.get(f"xdesc/beat/{host}", -1))
+                beat = int(found.get(f"beat/{host}", -1))
                 if beat != heard[host][0]:
                     heard[host] = (beat, now)
                 elif now - heard[host][1] > self._timeout:
                     lost_one = f"host {host} of {self._count} {self._silent()}"
             if lost_one:
-                with contextlib.suppress(RuntimeError):
+                with contextlib.suppress(OSError):
                     self._part()
                 self._lose(lost_one)
 
     def _agree(self) -> None:
         """The first dispatch that no host has passed: none starts another one until all have told theirs."""
         with self._counting:
-            self._put("dispatches", str(self._dispatches))
-            keys = [f"xdesc/dispatches/{host}" for host in range(self._count)]
-            told = [self._store.blocking_key_value_get(key, int(1000 * self._timeout)) for key in keys]
+            self._board.put("dispatches", str(self._dispatches))
+            told = self._board.read_all("dispatches", self._count, self._timeout)
             self._last = max(map(int, told)) + 1
 
     def _part(self) -> None:
-        """Says that this host ends. Host 0, whose store the others read, ends last, but waits for no dead one."""
-        self._put("left", "yes")
+        """Says that this host ends. Host 0, whose board the others read, ends last, but waits for no dead one."""
+        self._board.put("left", "yes")
         latest = time.monotonic() + 3 * self._every
         while self._me == 0 and time.monotonic() < latest:
-            if len(self._store.key_value_dir_get("xdesc/left/")) == self._count:
+            if len(self._board.read("left")) == self._count:
                 return
             time.sleep(self._every / 8)
-
-    def _put(self, what: str, value: str) -> None:
-        self._store.key_value_set(f"xdesc/{what}/{self._me}", value, allow_overwrite=True)
 
     def _lose(self, text: str) -> None:
         if not self._ended.is_set():
