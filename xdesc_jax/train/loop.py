@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+import jax
 import numpy as np
 
 from xdesc_jax import console
@@ -28,7 +29,7 @@ from xdesc_jax.train.run_directory import append_validation
 from xdesc_jax.train.state import TrainState
 
 B = TypeVar("B")
-# Dispatches ahead of the one whose metrics are read: enough to hide the host's work, and bounded,
+# Dispatches ahead of the one that is waited for: enough to hide the host's work, and bounded,
 # since unsynchronised multi-device steps on CPU can deadlock in their collectives.
 IN_FLIGHT = 2
 
@@ -136,12 +137,21 @@ def fit(
     with Logs(run, done) as log, console.progress_bar("rows", hosts.is_lead()) as bar, Stop() as stop:
         task = bar.add_task("training", total=total * config.batch_size, completed=done * config.batch_size)
         window = Window()
-        pending: deque[tuple[Position, int, dict[str, Any]]] = deque()
+        running: deque[tuple[int, dict[str, Any]]] = deque()  # dispatches that may not be done
+        unread: list[tuple[Position, int, dict[str, Any]]] = []  # those of the window
 
         def settle(leave: int) -> None:
-            """Reads the metrics of all but the last `leave` dispatches, and stops at a loss that is not finite."""
-            while len(pending) > leave:
-                at, steps, metrics = pending.popleft()
+            """Waits for all but the last `leave` dispatches. Their metrics stay on the device."""
+            while len(running) > leave:
+                steps, metrics = running.popleft()
+                jax.block_until_ready(metrics)
+                bar.advance(task, steps * config.batch_size)
+
+        def read_metrics() -> None:
+            """Takes the metrics of the window to the host, all at once, and stops at a loss that is not finite."""
+            settle(0)
+            held = jax.device_get([metrics for *_, metrics in unread])
+            for (at, steps, _), metrics in zip(unread, held, strict=True):
                 shape = (2, steps) if members is None else (2, steps, len(members))
                 read = {name: np.reshape([pair.total, pair.count], shape) for name, pair in metrics.items()}
                 for i in range(steps):
@@ -152,9 +162,10 @@ def fit(
                             f"stopped. The last good checkpoint is in {checkpoints.directory}"
                         )
                     window.add({name: rows[:, i] for name, rows in read.items()})
-                bar.advance(task, steps * config.batch_size)
+            unread.clear()
 
         def write_window() -> None:
+            read_metrics()
             if window.steps:
                 seconds = time.perf_counter() - window.started
                 rate = window.steps * config.batch_size / max(seconds, 1e-9)
@@ -177,22 +188,20 @@ def fit(
             for size, batch in zip(sizes, feed, strict=True):
                 with _first(size, compiled):
                     state, metrics = (one if size == 1 else many)(state, batch, key, hyper)
-                pending.append((Position(done, epoch, number), size, metrics))
+                unread.append((Position(done, epoch, number), size, metrics))
+                running.append((size, metrics))
                 done, number = done + size, number + size
                 settle(IN_FLIGHT)
                 at_end = number == batches.per_epoch
                 stopping = stop.here()
                 if (stopping or done % config.checkpoint_every == 0) and not at_end:
-                    settle(0)
                     write_window()  # so that a resumed run logs the same windows
                     checkpoints.save(state, Position(done, epoch, number))
                     window.clear()  # what a save takes is not training
                     if stopping:
                         raise preempted()
                 elif done % config.log_every == 0:
-                    settle(0)
                     write_window()
-            settle(0)
             write_window()
             if members is None:
                 check_finite(state, Position(done, epoch, batches.per_epoch - 1))
