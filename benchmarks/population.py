@@ -28,6 +28,7 @@ from train_step import descriptors, make_batch, show, step_of
 from xdesc_jax.config import ModelConfig
 from xdesc_jax.networks.mlp import build_networks
 from xdesc_jax.train import parallel
+from xdesc_jax.train.optimizer import Numbers
 from xdesc_jax.train.translators.population import population_step, stack, stack_hyper, stack_keys
 from xdesc_jax.train.translators.step import Hyper, Keys, create_state
 
@@ -47,7 +48,7 @@ def programs(
     step = step_of(networks)
     devices = jax.local_devices()[:1]
     batch = parallel.split_batches([make_batch(specs, batch_size)] * together, devices)
-    hyper = [Hyper(1e-3 * (1 + i / members), 0.1, 1.0) for i in range(members)]
+    hyper = [Hyper(Numbers(1e-3 * (1 + i / members)), 0.1, 1.0) for i in range(members)]
     keys = [Keys(jax.random.key(i), jax.random.key(0)) for i in range(members)]
     states = [jax.device_get(jax.jit(partial(create_state, networks))(jax.random.key(i))) for i in range(members)]
     mapped = partial(parallel.pmapped_step, devices=devices, together=together, donate=True)

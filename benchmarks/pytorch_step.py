@@ -19,11 +19,12 @@ from xdesc_jax.config import ModelConfig
 from xdesc_jax.descriptors import get_spec, stored, unit_rows
 from xdesc_jax.networks.mlp import build_networks
 from xdesc_jax.train import parallel
+from xdesc_jax.train.optimizer import Numbers
 from xdesc_jax.train.translators.step import Hyper, Keys, create_state, read_inputs, train_step
 
 NAMES = ("brief", "sift", "tfeat", "colmap-sift")
 TFEAT_NORM = 9.0
-HYPER = Hyper(1e-3, 0.1, 1.0)
+HYPER = Hyper(Numbers(1e-3), 0.1, 1.0)
 KEYS = Keys(jax.random.key(1), jax.random.key(2))
 
 

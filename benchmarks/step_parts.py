@@ -19,7 +19,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax import lax
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # runs without being installed
@@ -31,6 +30,8 @@ from xdesc_jax.config import ModelConfig
 from xdesc_jax.networks import losses
 from xdesc_jax.networks.losses import Rows
 from xdesc_jax.networks.mlp import build_networks
+from xdesc_jax.train.optimizer import update
+from xdesc_jax.train.state import TrainState
 from xdesc_jax.train.translators.objective import embed_all, pairs_of, total, translation_loss
 from xdesc_jax.train.translators.step import create_state, read_inputs
 
@@ -74,8 +75,9 @@ def parts_of_step(count: int, size: int, variant: str, config: ModelConfig) -> t
         return losses.triplets(held, held, pairs, negatives, 1.0, "squared", variant != "linear", None).total
 
     def optimise(gradients: Any, moments: Any, params: Any) -> Any:
-        updates, moments = optax.scale_by_adam().update(gradients, moments, params)
-        return jax.tree.map(lambda p, u: p - 1e-3 * u, params, updates), moments
+        held = TrainState(jnp.zeros((), jnp.int32), params, {}, moments)
+        new = update(held, gradients, {}, HYPER.optimizer, 1)
+        return new.params, new.opt_state
 
     flops = flops_of_parts(networks, config, variant, size)
 

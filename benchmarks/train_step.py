@@ -31,11 +31,12 @@ from xdesc_jax.config import ModelConfig
 from xdesc_jax.descriptors import DescriptorSpec, get_spec, stored, unit_rows
 from xdesc_jax.networks.losses import all_pairs
 from xdesc_jax.networks.mlp import Networks, build_networks, hidden_widths
+from xdesc_jax.train.optimizer import Numbers
 from xdesc_jax.train.translators.step import Hyper, Keys, create_state, read_inputs, train_step
 
 # Of the paper: two hand-crafted ones with wide networks, two learned ones with narrow ones.
 KINDS = ("brief", "sift", "hardnet", "sosnet")
-HYPER = Hyper(1e-3, 0.1, 1.0)
+HYPER = Hyper(Numbers(1e-3), 0.1, 1.0)
 KEYS = Keys(jax.random.key(1), jax.random.key(2))
 REPEATS = 5
 COLUMNS = ["loss", "descriptors", "batch", "samples/s", "ms/step", "of product rate", "memory [MiB]"]

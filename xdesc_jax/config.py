@@ -18,6 +18,8 @@ from xdesc_jax.files.whole import config_hash
 C = TypeVar("C")
 _STAGES = {"TrainConfig": "train", "DescriptorConfig": "train-descriptor", "SweepConfig": "sweep"}
 
+Precision = Literal["default", "high", "highest"]  # of a float32 product, in jax's terms
+
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
@@ -34,8 +36,10 @@ class ModelConfig:
     normalization: Literal["batch", "none"] = "batch"
     """Batch norm behind each hidden layer, as in the paper, or none."""
     matmul: Literal["float32", "bfloat16"] = "float32"
-    """Operand type of matrix products; sums and parameters stay float32. float32 means the device's default
-    precision, which is TF32 on newer NVIDIA devices and bfloat16 passes on TPU."""
+    """Operand type of the networks' matrix products; sums and parameters stay float32."""
+    precision: Precision = "default"
+    """How exactly TPU and GPU multiply the networks' float32 operands: `default` is one pass of bfloat16 on TPU and
+    TF32 on newer NVIDIA devices, `high` three passes on TPU and TF32, `highest` float32 itself. A CPU's are float32."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +63,9 @@ class LossConfig:
     for the last epochs of a trained model; from fresh weights it keeps the joint space from coming about."""
     target_margin: float = 1.0
     """Its margin. Bits count as +-1 / sqrt(width), rows not of unit length in units of their typical length."""
+    mining_precision: Precision = "highest"
+    """How exactly TPU and GPU compute the similarities that negatives are chosen by; see `model.precision`. With less,
+    near ties are decided by rounding, and so by the device and the number of devices."""
 
     def __post_init__(self) -> None:
         for field in ("alpha", "margin", "beta", "target_margin"):
@@ -68,7 +75,7 @@ class LossConfig:
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig:
-    """Adam."""
+    """Adam, with what may go before and after it."""
 
     learning_rate: float = 1e-3
     """Step size at its peak."""
@@ -76,6 +83,29 @@ class OptimizerConfig:
     """Constant, or down to zero at the last step by a cosine or a straight line."""
     warmup_steps: int = 0
     """Steps of linear warm-up."""
+    b1: float = 0.9
+    """Decay of Adam's mean of gradients."""
+    b2: float = 0.999
+    """Decay of Adam's mean of squared gradients."""
+    eps: float = 1e-8
+    """Added to the root of the latter."""
+    clip_norm: float = 0.0
+    """Largest Euclidean norm of all gradients together, to which longer ones are scaled; 0: none."""
+    weight_decay: float = 0.0
+    """Times the kernels, taken from them with the rate (AdamW); biases and norms have none. 0: none."""
+    ema: float = 0.0
+    """Decay of the average of weights over the steps, which is what validation, the best checkpoint and export are
+    of; in the first steps at most (1 + step) / (10 + step). 0: none, the weights themselves."""
+
+    def __post_init__(self) -> None:
+        for field in ("b1", "b2", "ema"):
+            if not 0 <= getattr(self, field) < 1:
+                raise ValueError(f"optimizer.{field} is {getattr(self, field)}, expected 0 to below 1")
+        for field in ("clip_norm", "weight_decay"):
+            if not 0 <= getattr(self, field) < float("inf"):
+                raise ValueError(f"optimizer.{field} is {getattr(self, field)}, expected a number from 0")
+        if not self.eps > 0:
+            raise ValueError(f"optimizer.eps is {self.eps}, expected a number above 0")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -66,6 +66,10 @@ def test_equals_the_reference(kind):
 jitted_train = jax.jit(l2net.apply_train, static_argnames=("axis_name",))
 
 
+def keys(count, seed=1):
+    return jax.random.split(jax.random.key(seed), count)
+
+
 @pytest.fixture(scope="module")
 def patches():
     x = np.random.default_rng(1).random((8, 32, 32)).astype(np.float32)
@@ -74,7 +78,7 @@ def patches():
 
 @pytest.fixture(scope="module")
 def trained(net, patches):
-    return jitted_train(net.kernels, patches, jax.random.key(1), dropout=0.0)
+    return jitted_train(net.kernels, patches, keys(8), dropout=0.0)
 
 
 def test_initial_parameters_have_their_shapes_and_scale(net):
@@ -118,11 +122,10 @@ def test_inference_with_the_batch_statistics_equals_training(net, patches, train
 
 
 def test_a_batch_spread_over_devices_gives_the_same_rows_and_statistics(net, patches, trained):
-    def share(x, key):
-        return l2net.apply_train(net.kernels, x, key, dropout=0.0, axis_name="devices")
+    def share(x, own):
+        return l2net.apply_train(net.kernels, x, own, dropout=0.0, axis_name="devices")
 
-    keys = jax.random.split(jax.random.key(1), 4)
-    rows, seen = jax.jit(jax.vmap(share, axis_name="devices"))(patches.reshape(4, 2, 32, 32), keys)
+    rows, seen = jax.jit(jax.vmap(share, axis_name="devices"))(patches.reshape(4, 2, 32, 32), keys(8).reshape(4, 2))
     np.testing.assert_allclose(rows.reshape(8, 128), trained[0], atol=1e-4)
     for device in range(4):
         jax.tree.map(lambda a, b, d=device: np.testing.assert_allclose(a[d], b, atol=1e-5), seen, trained[1])
@@ -131,7 +134,7 @@ def test_a_batch_spread_over_devices_gives_the_same_rows_and_statistics(net, pat
 def test_padding_does_not_count(net, patches, trained):
     padded = jnp.concatenate([patches, jnp.ones((3, 32, 32))])
     mask = jnp.arange(11) < 8
-    rows, seen = jitted_train(net.kernels, padded, jax.random.key(1), mask=mask, dropout=0.0)
+    rows, seen = jitted_train(net.kernels, padded, keys(11), mask=mask, dropout=0.0)
     np.testing.assert_allclose(rows[:8], trained[0], atol=1e-4)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), seen, trained[1])
 
@@ -143,13 +146,13 @@ def test_running_statistics_move_by_a_tenth(net, trained):
 
 
 def test_dropout_drops_its_share_and_keeps_the_mean():
-    dropped = np.asarray(l2net._drop(jnp.ones((100, 100)), jax.random.key(2), 0.3))
+    dropped = np.asarray(l2net._drop(jnp.ones((100, 100)), keys(100), 0.3))
     assert (dropped == 0).mean() == pytest.approx(0.3, abs=0.02)
     assert dropped.mean() == pytest.approx(1, abs=0.03)
 
 
 def test_dropout_depends_on_the_key_alone(net, patches, trained):
-    first, again, other = (jitted_train(net.kernels, patches, jax.random.key(k), dropout=0.3)[0] for k in (3, 3, 4))
+    first, again, other = (jitted_train(net.kernels, patches, keys(8, k), dropout=0.3)[0] for k in (3, 3, 4))
     np.testing.assert_array_equal(first, again)
     assert np.abs(first - other).max() > 0.1 and np.abs(first - trained[0]).max() > 0.1
 
@@ -160,7 +163,7 @@ def test_gradients_are_finite_with_flat_patches(net):
     @jax.jit
     @jax.grad
     def gradient(kernels):
-        rows, _ = l2net.apply_train(kernels, l2net.normalize_hardnet(flat), jax.random.key(0))
+        rows, _ = l2net.apply_train(kernels, l2net.normalize_hardnet(flat), keys(3))
         return l2net.unit_hardnet(rows)[:, ::2].sum()
 
     for kernel in gradient(net.kernels):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.support import toy_records as toy
 from tests.support.pair_records import pair_records
 from xdesc_jax.config import OptimizerConfig, TrainConfig
 from xdesc_jax.data.mixture import Part
+from xdesc_jax.data.records import records
 from xdesc_jax.train.descriptors.config import DescriptorConfig
 from xdesc_jax.train.descriptors.run import train_descriptor
 from xdesc_jax.train.translators.run import train
@@ -56,3 +58,17 @@ def descriptor_config() -> DescriptorConfig:
 def descriptor_run(pair_parts, descriptor_config, tmp_path_factory) -> Path:
     """An uninterrupted run of a descriptor; do not write into it."""
     return train_descriptor(descriptor_config, pair_parts, tmp_path_factory.mktemp("runs") / "descriptor")
+
+
+@pytest.fixture(scope="session")
+def patch_records(tmp_path_factory) -> Path:
+    """Records with patches, of photos of blobs."""
+    cv2 = pytest.importorskip("cv2", reason="needs the features extra")
+    root = tmp_path_factory.mktemp("photos")
+    rng = np.random.default_rng(0)
+    for i in range(4):
+        noise = rng.integers(0, 256, (24, 30)).astype(np.uint8)
+        cv2.imwrite(str(root / f"{i}.png"), cv2.resize(noise, (300, 240), interpolation=cv2.INTER_CUBIC))
+    out = tmp_path_factory.mktemp("records") / "out"
+    records(out, photos=root, keypoints="opencv", format="npy", validation_share=0.3)
+    return out

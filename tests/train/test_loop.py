@@ -12,7 +12,8 @@ import pytest
 
 from xdesc_jax.networks.losses import Sum
 from xdesc_jax.train.checkpoint import METRIC, Position
-from xdesc_jax.train.loop import Batches, fit
+from xdesc_jax.train.devices import Batches
+from xdesc_jax.train.loop import fit
 from xdesc_jax.train.state import TrainState
 
 
@@ -57,7 +58,20 @@ def run(folder, losses, log_every=4, checkpoint_every=100):
     folder.mkdir()
     checkpoints = SimpleNamespace(save=lambda *_: None, verify=lambda: None, directory=folder / "checkpoints")
     state = TrainState(np.zeros((), np.int32), {}, {}, {})
-    fit(state, Position(0, 0, 0), step, batches, lambda _: {METRIC: 0.5}, checkpoints, folder, config, None, None)
+    devices = SimpleNamespace(steps_per_dispatch=1, steps=lambda step: (step, step), replicate=lambda state: state)
+    fit(
+        state,
+        Position(0, 0, 0),
+        step,
+        devices,
+        batches,
+        lambda _: {METRIC: 0.5},
+        checkpoints,
+        folder,
+        config,
+        None,
+        None,
+    )
     lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     return [(line["step"], line["loss"], line["part"]) for line in lines if "loss" in line]
 

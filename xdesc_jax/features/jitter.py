@@ -40,29 +40,30 @@ class JitterSettings:
                 raise ValueError(f"jitter {field.name} is {value}, expected 0 or more")
 
 
-def jitter(key: jax.Array, patches: jax.Array, settings: JitterSettings) -> jax.Array:
+def jitter(keys: jax.Array, patches: jax.Array, settings: JitterSettings) -> jax.Array:
     """Applies random rotation, scale and shift, then gamma, contrast, brightness and noise.
 
     Args:
-        key: random key; the same key changes patches in the same way.
+        keys: [B] random keys; the same key changes a patch in the same way, whichever others there are.
         patches: float32 [B, 32, 32] in 0..1.
         settings: standard deviations.
 
     Returns:
         float32 [B, 32, 32] in 0..1; pixels from outside a patch repeat its border.
     """
-    return _jitter(key, patches, **dataclasses.asdict(settings))
+    return _jitter(keys, patches, **dataclasses.asdict(settings))
 
 
 # Settings are traced values, so that any of them run the same program.
 @jax.jit
-def _jitter(key, patches, *, rotation_deg, scale, shift_px, contrast, brightness, gamma, noise):
-    changes_key, noise_key = jax.random.split(key)
-    draws = jax.random.normal(changes_key, (7, len(patches)))
+def _jitter(keys, patches, *, rotation_deg, scale, shift_px, contrast, brightness, gamma, noise):
+    changes_keys, noise_keys = jax.vmap(jax.random.split, out_axes=1)(keys)
+    draws = jax.vmap(lambda key: jax.random.normal(key, (7,)), out_axes=1)(changes_keys)
+    grain = jax.vmap(lambda key: jax.random.normal(key, patches.shape[1:]))(noise_keys)
     angle = jnp.deg2rad(rotation_deg) * draws[0]
     patches = warp(patches, angle, jnp.exp(scale * draws[1]), shift_px * draws[2:4].T)
     patches = relight(patches, jnp.exp(gamma * draws[4]), jnp.exp(contrast * draws[5]), brightness * draws[6])
-    return jnp.clip(patches + noise * jax.random.normal(noise_key, patches.shape), 0, 1)
+    return jnp.clip(patches + noise * grain, 0, 1)
 
 
 def warp(patches: jax.Array, angle: jax.Array, scale: jax.Array, shift: jax.Array) -> jax.Array:

@@ -99,7 +99,7 @@ def apply(net: L2Net, patches: jax.Array) -> jax.Array:
 def apply_train(
     kernels: Sequence[jax.Array],
     patches: jax.Array,
-    key: jax.Array,
+    keys: jax.Array,
     *,
     mask: jax.Array | None = None,
     dropout: float = 0.1,
@@ -111,7 +111,7 @@ def apply_train(
     Args:
         kernels: seven kernels, as in `L2Net`.
         patches: float32 [B, 32, 32] (this device's share of the batch), normalised.
-        key: for dropout; each device needs its own.
+        keys: [B] for dropout, one a patch.
         mask: bool [B], False where a patch is padding and must not count.
         dropout: share of values dropped.
         axis_name: mapped axis over which the batch is spread; statistics are those of the whole batch.
@@ -128,7 +128,7 @@ def apply_train(
         seen.append(Statistics(*masked_moments(x.reshape(-1, x.shape[-1]), rows_mask, axis_name)))
         return _standardise(x, seen[layer])
 
-    drop = partial(_drop, key=key, rate=dropout)
+    drop = partial(_drop, keys=keys, rate=dropout)
     return _forward(kernels, patches, normalise, drop, convolution or convolve), tuple(seen)
 
 
@@ -155,7 +155,7 @@ def _forward(
 
 
 def convolve(
-    x: jax.Array, kernel: jax.Array, stride: int = 1, padding: int = 0, precision: jax.lax.Precision = HIGHEST
+    x: jax.Array, kernel: jax.Array, stride: int = 1, padding: int = 0, precision: jax.lax.Precision | str = HIGHEST
 ) -> jax.Array:
     """Convolution of [B, H, W, C] with [h, w, C, D] as PyTorch's (no flip), in full float32 precision by default."""
     return jax.lax.conv_general_dilated(
@@ -189,9 +189,9 @@ def convolve_columns(x: jax.Array, kernel: jax.Array, stride: int = 1, padding: 
     return product.reshape(*columns.shape[:3], outputs)
 
 
-def training_convolution(platform: str) -> Convolution:
-    """The faster one in training on a JAX platform; off the CPU in the device's default precision (TF32 on NVIDIA)."""
-    return convolve_columns if platform == "cpu" else partial(convolve, precision=jax.lax.Precision.DEFAULT)
+def training_convolution(platform: str, precision: str = "default") -> Convolution:
+    """The faster one in training on a JAX platform; off the CPU in a precision of jax's terms (see `ModelConfig`)."""
+    return convolve_columns if platform == "cpu" else partial(convolve, precision=precision)
 
 
 def _standardise(x: jax.Array, statistics: Statistics) -> jax.Array:
@@ -199,8 +199,9 @@ def _standardise(x: jax.Array, statistics: Statistics) -> jax.Array:
     return (x - mean) * jax.lax.rsqrt(variance + BN_EPSILON)
 
 
-def _drop(x: jax.Array, key: jax.Array, rate: float) -> jax.Array:
-    return jnp.where(jax.random.bernoulli(key, 1 - rate, x.shape), x / (1 - rate), 0)
+def _drop(x: jax.Array, keys: jax.Array, rate: float) -> jax.Array:
+    kept = jax.vmap(lambda key: jax.random.bernoulli(key, 1 - rate, x.shape[1:]))(keys)
+    return jnp.where(kept, x / (1 - rate), 0)
 
 
 # --- HardNet and SOSNet ----------------------------------------------------------------------------------

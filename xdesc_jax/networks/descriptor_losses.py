@@ -51,7 +51,9 @@ def gather_views(views: Views, axis_name: str | None) -> Views:
     return jax.tree.map(lambda x, axis: lax.all_gather(x, axis_name, axis=axis, tiled=True), views, axes)
 
 
-def hardnet_loss(views: Views, margin: jax.Array | float = MARGIN, axis_name: str | None = None) -> dict[str, Sum]:
+def hardnet_loss(
+    views: Views, margin: jax.Array | float = MARGIN, axis_name: str | None = None, precision: str = "highest"
+) -> dict[str, Sum]:
     """max(0, margin + d(a, p) - d(hardest)): the nearest positive to a or anchor to p that is another point's.
 
     Rows without any negative do not count.
@@ -60,6 +62,7 @@ def hardnet_loss(views: Views, margin: jax.Array | float = MARGIN, axis_name: st
         views: this device's rows.
         margin: in units of the Euclidean distance.
         axis_name: the mapped axis over which the batch is spread, if any; negatives come from all of it.
+        precision: of the products by which negatives and neighbours are chosen, on TPU and GPU.
 
     Returns:
         'triplet': sum over this device's rows, and how many they are.
@@ -67,11 +70,13 @@ def hardnet_loss(views: Views, margin: jax.Array | float = MARGIN, axis_name: st
     Source: Mishchuk et al., "Working hard to know your neighbor's margins", NeurIPS 2017.
     """
     everyone = gather_views(views, axis_name)
-    hinge, usable = triplets(views, everyone, [(0, 1), (1, 0)], margin)
+    hinge, usable = triplets(views, everyone, [(0, 1), (1, 0)], margin, precision)
     return {"triplet": masked_sum(hinge, usable)}
 
 
-def sosnet_loss(views: Views, margin: jax.Array | float = MARGIN, axis_name: str | None = None) -> dict[str, Sum]:
+def sosnet_loss(
+    views: Views, margin: jax.Array | float = MARGIN, axis_name: str | None = None, precision: str = "highest"
+) -> dict[str, Sum]:
     """The square of the hinge, with negatives of either view for either, and second-order similarity.
 
     Arguments and result as `hardnet_loss`, with 'second_order' beside 'triplet'; the loss is the sum of both means.
@@ -79,12 +84,12 @@ def sosnet_loss(views: Views, margin: jax.Array | float = MARGIN, axis_name: str
     Source: Tian et al., "SOSNet: Second Order Similarity Regularization", CVPR 2019.
     """
     everyone = gather_views(views, axis_name)
-    hinge, usable = triplets(views, everyone, [(0, 1), (1, 0), (0, 0), (1, 1)], margin)
-    return {"triplet": masked_sum(hinge**2, usable), "second_order": second_order(views, everyone)}
+    hinge, usable = triplets(views, everyone, [(0, 1), (1, 0), (0, 0), (1, 1)], margin, precision)
+    return {"triplet": masked_sum(hinge**2, usable), "second_order": second_order(views, everyone, precision)}
 
 
 def triplets(
-    views: Views, everyone: Views, comparisons: list[tuple[int, int]], margin: jax.Array | float
+    views: Views, everyone: Views, comparisons: list[tuple[int, int]], margin: jax.Array | float, precision: str
 ) -> tuple[jax.Array, jax.Array]:
     """Hinge of each row with the hardest negative.
 
@@ -94,16 +99,16 @@ def triplets(
         views: this device's rows, [V, b, ...].
         everyone: the global batch.
         comparisons: (view of the query, view of its negatives) in which to look for them.
-        margin: as for the losses.
+        margin, precision: as for the losses.
 
     Returns:
         The hinge [b], and whether the row counts [b]: it is no padding and has a negative.
     """
-    excluded = lax.stop_gradient(no_negatives(views, everyone))
+    excluded = lax.stop_gradient(no_negatives(views, everyone, precision))
     distances, found = [], []
     for query, other in comparisons:
         a, b = views.descriptors[query], everyone.descriptors[other]
-        cosines = lax.stop_gradient(a @ b.T)
+        cosines = lax.stop_gradient(jnp.matmul(a, b.T, precision=precision))
         cosines = jnp.where(excluded | (cosines > DUPLICATE_COSINE), EXCLUDED, cosines)
         best, hardest = first_maximum(cosines, axis=1)
         distances.append(jnp.where(best > EXCLUDED, l2_norm(a - b[hardest]), jnp.inf))
@@ -114,13 +119,14 @@ def triplets(
     return jnp.maximum(margin + positive - negative, 0.0), usable
 
 
-def no_negatives(views: Views, everyone: Views) -> jax.Array:
+def no_negatives(views: Views, everyone: Views, precision: str = "highest") -> jax.Array:
     """Which rows of the global batch are no negatives of which of this device's, bool [b, B].
 
     Padding, rows of the same point, and rows of which some view looks nearly like some view of the other.
     """
     codes, others = views.codes, everyone.codes
-    correlation = codes.reshape(-1, codes.shape[-1]) @ others.reshape(-1, others.shape[-1]).T
+    flat, flat_others = (c.reshape(-1, c.shape[-1]) for c in (codes, others))
+    correlation = jnp.matmul(flat, flat_others.T, precision=precision)
     correlation = correlation.reshape(*codes.shape[:2], *others.shape[:2])  # [V, b, V, B]
     return same_point(views, everyone) | jnp.any(correlation > DUPLICATE_CORRELATION, axis=(0, 2))
 
@@ -131,14 +137,16 @@ def same_point(views: Views, everyone: Views) -> jax.Array:
     return same | ~views.mask[:, None] | ~everyone.mask[None, :]
 
 
-def second_order(views: Views, everyone: Views) -> Sum:
+def second_order(views: Views, everyone: Views, precision: str) -> Sum:
     """How differently each row lies among its neighbours in the two views.
 
     sqrt(sum over j of (d(a_i, a_j) - d(p_i, p_j))^2), j among the 8 nearest to i in either view (rows of other
     points), which are chosen without gradient.
     """
     excluded = same_point(views, everyone)
-    cosines = jnp.einsum("vbd,vcd->vbc", *lax.stop_gradient((views.descriptors, everyone.descriptors)))
+    cosines = jnp.einsum(
+        "vbd,vcd->vbc", *lax.stop_gradient((views.descriptors, everyone.descriptors)), precision=precision
+    )
     cosines = jnp.where(excluded, EXCLUDED, cosines)
     best, near = lax.top_k(cosines, min(NEIGHBOURS, cosines.shape[-1]))  # [V, b, 8]
     real = best > EXCLUDED

@@ -91,6 +91,7 @@ def matching_loss(
     negatives_of: str = "anchor",
     use: jax.Array | None = None,
     axis_name: str | None = None,
+    precision: str = "highest",
 ) -> Sum:
     """L^M: triplet margin loss with the hardest negative in the batch.
 
@@ -109,6 +110,7 @@ def matching_loss(
             and of the anchor's other rows' nearest to the positive (Mishchuk et al., NeurIPS 2017, eq. 2).
         use: [P] bool, which pairs count; None: all.
         axis_name: the mapped axis over which the batch is spread, if any.
+        precision: of the products by which negatives are chosen, on TPU and GPU.
 
     Returns:
         Sum of max(m + pos - neg, 0) over directions and this device's rows, and how many they are.
@@ -117,7 +119,7 @@ def matching_loss(
     held, held_by_all = jax.tree.map(lax.stop_gradient, (rows, everyone))
     together = max(1, ELEMENTS // (len(rows.mask) * min(len(everyone.mask), COLUMNS)))
     negatives = lax.map(
-        lambda pair: hardest_negatives(held, held_by_all, pair[0], pair[1], axis_name), pairs,
+        lambda pair: hardest_negatives(held, held_by_all, pair[0], pair[1], axis_name, precision=precision), pairs,
         batch_size=min(together, len(pairs)),
     )  # fmt: skip
     return triplets(
@@ -139,6 +141,7 @@ def target_matching_loss(
     binary: bool = False,
     unit_length: bool = False,
     axis_name: str | None = None,
+    precision: str = "highest",
 ) -> Sum:
     """L^R: the triplet of L^M between translations and the native rows of one target, where they are matched.
 
@@ -167,6 +170,7 @@ def target_matching_loss(
         binary: whether the rows are bits.
         unit_length: whether all rows are of unit length.
         axis_name: the mapped axis over which the batch is spread, if any.
+        precision: of the products by which negatives are chosen, on TPU and GPU.
 
     Returns:
         Sum of max(m + pos - neg, 0) over sources, both directions and this device's rows, and how many they are.
@@ -180,7 +184,10 @@ def target_matching_loss(
     pairs = jnp.stack([jnp.arange(count), jnp.full(count, count)], axis=1)
     held, held_by_all = jax.tree.map(lax.stop_gradient, (rows, everyone))
     negatives = lax.map(
-        lambda pair: hardest_negatives(held, held_by_all, pair[0], pair[1], axis_name, unit_length=unit_length), pairs
+        lambda pair: hardest_negatives(
+            held, held_by_all, pair[0], pair[1], axis_name, unit_length=unit_length, precision=precision
+        ),
+        pairs,
     )
     return triplets(rows, everyone, pairs, negatives, margin, distance, True, use)
 
@@ -228,7 +235,14 @@ def triplets(
 
 
 def hardest_negatives(
-    rows: Rows, everyone: Rows, i: jax.Array, j: jax.Array, axis_name: str | None, *, unit_length: bool = True
+    rows: Rows,
+    everyone: Rows,
+    i: jax.Array,
+    j: jax.Array,
+    axis_name: str | None,
+    *,
+    unit_length: bool = True,
+    precision: str = "highest",
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Indices into the global batch of the hardest negatives, both directions from one product.
 
@@ -243,9 +257,9 @@ def hardest_negatives(
     column = _Side(everyone.embeddings[j], everyone.ids[i], everyone.ids[j], everyone.points, everyone.mask)
     blocks = -(-len(column.mask) // COLUMNS)
     if blocks == 1:
-        forward_best, forward, backward_best, backward = _best_of_block(row, column, unit_length)
+        forward_best, forward, backward_best, backward = _best_of_block(row, column, unit_length, precision)
     else:
-        forward_best, forward, backward_best, backward = _best_of_blocks(row, column, blocks, unit_length)
+        forward_best, forward, backward_best, backward = _best_of_blocks(row, column, blocks, unit_length, precision)
     if axis_name is not None:
         size = len(rows.mask)
         device = lax.axis_index(axis_name)
@@ -267,9 +281,11 @@ class _Side(NamedTuple):
     mask: jax.Array  # [n]
 
 
-def _best_of_block(row: _Side, column: _Side, unit_length: bool) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+def _best_of_block(
+    row: _Side, column: _Side, unit_length: bool, precision: str
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """The largest similarity of each row and its column, and of each column and its row."""
-    similarity = row.x @ column.x.T
+    similarity = jnp.matmul(row.x, column.x.T, precision=precision)
     if not unit_length:
         similarity -= 0.5 * (jnp.sum(row.x * row.x, axis=-1)[:, None] + jnp.sum(column.x * column.x, axis=-1)[None, :])
 
@@ -283,7 +299,7 @@ def _best_of_block(row: _Side, column: _Side, unit_length: bool) -> tuple[jax.Ar
 
 
 def _best_of_blocks(
-    row: _Side, column: _Side, blocks: int, unit_length: bool
+    row: _Side, column: _Side, blocks: int, unit_length: bool, precision: str
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """`_best_of_block` over blocks of columns one after another, so that one block's matrix exists at a time."""
     count = len(column.mask)
@@ -295,7 +311,7 @@ def _best_of_blocks(
 
     def merge(best: tuple[jax.Array, jax.Array], block: tuple[jax.Array, _Side]) -> tuple[Any, Any]:
         number, columns = block
-        value, index, backward_best, backward = _best_of_block(row, columns, unit_length)
+        value, index, backward_best, backward = _best_of_block(row, columns, unit_length, precision)
         better = value > best[0]  # of equal ones the first stays
         merged = jnp.where(better, value, best[0]), jnp.where(better, index + number * size, best[1])
         return merged, (backward_best, backward)

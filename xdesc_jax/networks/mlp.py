@@ -70,11 +70,15 @@ class Linear(nn.Module):
     width: int
     matmul: str = "float32"
     bias: bool = True
+    precision: str = "default"  # of float32 operands
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         kernel = self.param("kernel", nn.initializers.lecun_uniform(), (x.shape[-1], self.width))
-        product = bfloat16_matmul(x, kernel) if self.matmul == "bfloat16" else x @ kernel
+        if self.matmul == "bfloat16":
+            product = bfloat16_matmul(x, kernel)
+        else:
+            product = jnp.matmul(x, kernel, precision=self.precision)
         return product + self.param("bias", nn.initializers.zeros, (self.width,)) if self.bias else product
 
 
@@ -126,16 +130,18 @@ class MLP(nn.Module):
     width: int
     matmul: str = "float32"
     normalization: str = "batch"
+    precision: str = "default"
     axis_name: str | None = None
 
     @nn.compact
     def __call__(self, x: jax.Array, mask: jax.Array | None = None, train: bool = False) -> jax.Array:
+        linear = partial(Linear, matmul=self.matmul, precision=self.precision)
         for i, hidden in enumerate(self.hidden):
-            x = Linear(hidden, self.matmul, bias=self.normalization == "none", name=f"linear{i}")(x)
+            x = linear(hidden, bias=self.normalization == "none", name=f"linear{i}")(x)
             if self.normalization == "batch":
                 x = SyncBatchNorm(self.axis_name, name=f"norm{i}")(x, mask, train)
             x = nn.relu(x)
-        return Linear(self.width, self.matmul, name=f"linear{len(self.hidden)}")(x)
+        return linear(self.width, name=f"linear{len(self.hidden)}")(x)
 
 
 class Networks(NamedTuple):
@@ -159,7 +165,9 @@ def build_networks(specs: Mapping[str, DescriptorSpec], config: ModelConfig, axi
     """
     modules: dict[str, MLP] = {}
     inputs: dict[str, int] = {}
-    mlp = partial(MLP, matmul=config.matmul, normalization=config.normalization, axis_name=axis_name)
+    mlp = partial(
+        MLP, matmul=config.matmul, normalization=config.normalization, precision=config.precision, axis_name=axis_name
+    )
     if config.kind == "encoder_decoder":
         for name, spec in specs.items():
             hidden = hidden_widths(spec, config)

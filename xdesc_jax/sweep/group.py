@@ -26,11 +26,12 @@ from xdesc_jax.sweep.member_run import MemberRun
 from xdesc_jax.train.checkpoint import METRIC, Checkpoints, Position
 from xdesc_jax.train.devices import Devices
 from xdesc_jax.train.loop import fit
+from xdesc_jax.train.optimizer import alike
 from xdesc_jax.train.run_directory import resumed
 from xdesc_jax.train.state import TrainState
 from xdesc_jax.train.translators import inputs, preparation
 from xdesc_jax.train.translators.population import member, population_step, stack, stack_hyper, stack_keys
-from xdesc_jax.train.translators.step import Hyper, create_state, hyper_of, keys_of
+from xdesc_jax.train.translators.step import Hyper, first_state, hyper_of, keys_of
 from xdesc_jax.train.translators.validation import validator
 
 
@@ -89,7 +90,7 @@ def train_group(
                 run.keep_divergence(int(held.stopped[i]))
                 continue
             own = member(held, i)
-            figures = measure({"params": own.params, "batch_stats": own.batch_stats}, rows, run.names)
+            figures = measure(own.weights, rows, run.names)
             run.keep(own, position, figures)
             found[members[i].name] = figures[METRIC]
         for run in runs:
@@ -119,8 +120,7 @@ def _begin(
     checkpoints: Checkpoints, plain: Networks, members: Sequence[Member], runs: Sequence[MemberRun], first: Position
 ) -> tuple[TrainState, Position]:
     """The population's latest checkpoint, or its members' states at the start of this part."""
-    create = jax.jit(partial(create_state, plain))
-    fresh = [jax.device_get(create(jax.random.fold_in(jax.random.key(m.config.seed), 0))) for m in members]
+    fresh = [jax.device_get(first_state(plain, m.config)) for m in members]
     found = resumed(checkpoints, stack(fresh, [0] * len(members)))
     if found is None:
         return stack([run.begin(s, first.step) for run, s in zip(runs, fresh, strict=True)], [0] * len(members)), first
@@ -133,6 +133,11 @@ def _hyper(members: Sequence[Member], taken: Sequence[Mapping[str, DescriptorSpe
     """Numbers of all members; masks of descriptors only where one member leaves some out."""
     active: list[Any] = [np.array([name in own for name in plain.names]) for own in taken]
     masked = not all(mask.all() for mask in active)
+    hyper = [hyper_of(member.config) for member in members]
+    numbers = alike([own.optimizer for own in hyper])
     return stack_hyper(
-        [hyper_of(m.config)._replace(active=mask if masked else None) for m, mask in zip(members, active, strict=True)]
+        [
+            own._replace(optimizer=its, active=mask if masked else None)
+            for own, its, mask in zip(hyper, numbers, active, strict=True)
+        ]
     )

@@ -99,17 +99,19 @@ def own_part(state: TrainState, names: Sequence[str]) -> TrainState:
         return {key: tree for key, tree in by_network.items() if set(key.split("/")[1:]) <= set(names)}
 
     moments = state.opt_state._replace(mu=own(state.opt_state.mu), nu=own(state.opt_state.nu))
-    return TrainState(state.step, own(state.params), own(state.batch_stats), moments)
+    average = state.average and {kind: own(tree) for kind, tree in state.average.items()}
+    return TrainState(state.step, own(state.params), own(state.batch_stats), moments, average)
 
 
 def _filled(own: TrainState, fresh: TrainState) -> TrainState:
-    """Networks of others as they were at the start: they take no part, so they never change."""
+    """Networks of others as they were at the start: they take no part, so nothing depends on them."""
     moments = own.opt_state._replace(
         mu={**fresh.opt_state.mu, **own.opt_state.mu}, nu={**fresh.opt_state.nu, **own.opt_state.nu}
     )
+    average = own.average and {kind: {**fresh.average[kind], **tree} for kind, tree in own.average.items()}
     return TrainState(
-        own.step, {**fresh.params, **own.params}, {**fresh.batch_stats, **own.batch_stats}, moments
-    )  # fmt: skip
+        own.step, {**fresh.params, **own.params}, {**fresh.batch_stats, **own.batch_stats}, moments, average
+    )
 
 
 def _of_descriptors(statistics: Statistics, names: Sequence[str]) -> Statistics:

@@ -12,12 +12,23 @@ from collections.abc import Mapping, Sequence
 from xdesc_jax.config import TrainConfig
 from xdesc_jax.files.whole import config_hash
 from xdesc_jax.sweep.config import Member
+from xdesc_jax.train.optimizer import structure
 
-# What may differ within a population: the numbers of `train.step.Hyper`, and the seed of the first weights.
+# What may differ within a population: the numbers of `train.translators.step.Hyper`, and the seed of the first weights.
 VARYING = {
     "": ("seed", "descriptors"),
     "loss": ("alpha", "margin", "beta", "target_margin"),
-    "optimizer": ("learning_rate", "schedule", "warmup_steps"),
+    "optimizer": (
+        "learning_rate",
+        "schedule",
+        "warmup_steps",
+        "b1",
+        "b2",
+        "eps",
+        "clip_norm",
+        "weight_decay",
+        "ema",
+    ),  # fmt: skip
 }
 
 
@@ -27,7 +38,8 @@ def architecture(config: TrainConfig) -> str:
     for part, names in VARYING.items():
         for name in names:
             (fields[part] if part else fields).pop(name)
-    return config_hash({**fields, "target_matching": config.loss.beta > 0})  # it is computed or not
+    # These are computed or not.
+    return config_hash({**fields, "target_matching": config.loss.beta > 0, **structure(config.optimizer)})
 
 
 def parse_shard(text: str) -> tuple[int, int]:

@@ -211,7 +211,8 @@ def check_finite(state: TrainState, position: Position) -> None:
 
 
 def _tree(state: TrainState) -> dict[str, Any]:
-    return {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
+    found = {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
+    return {name: tree for name, tree in found.items() if tree is not None}
 
 
 def _check_shapes(found: Any, expected: Any) -> None:

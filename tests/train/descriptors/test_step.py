@@ -15,11 +15,15 @@ from xdesc_jax.train.descriptors.step import (
     augment,
     create_state,
     describe,
+    keys_of,
     network_of,
     train_step,
 )
+from xdesc_jax.train.optimizer import Numbers
+from xdesc_jax.train.randomness import row_keys
 
-HYPER = DescriptorHyper(1e-3, 1.0)
+HYPER = DescriptorHyper(Numbers(1e-3), 1.0)
+KEYS = keys_of(1)
 AUGMENT = partial(augment, flips=True, gamma=0.3, contrast=0.3)
 
 
@@ -33,14 +37,14 @@ def make_batch(size=12, padding=5):
     return {"patch": views[0], "pair": views[1], "point": point, "mask": np.arange(size) < size - padding}
 
 
-def augment_wide(key, patches, axis_name=None):
+def augment_wide(keys, patches):
     """In float64, so that no ReLU and no hardest negative turns on the rounding of a sum over devices."""
-    return AUGMENT(key, patches.astype(jnp.float64), axis_name=axis_name)
+    return AUGMENT(keys, patches.astype(jnp.float64))
 
 
 @functools.cache
 def mapped_step(count, loss):
-    step = partial(train_step, kind="hardnet", loss=loss, augmentation=augment_wide, dropout=0.0, weight_decay=1e-4)
+    step = partial(train_step, kind="hardnet", loss=loss, augmentation=augment_wide, weight_decay=1e-4)
     return parallel.pmapped_step(step, jax.local_devices()[:count])
 
 
@@ -53,7 +57,7 @@ def run_devices(count, batch, loss="sosnet"):
     with jax.enable_x64(True):
         state = parallel.replicate(fresh(), devices)
         step = mapped_step(count, loss)
-        return jax.device_get(step(state, parallel.split_batch(batch, devices), jax.random.key(1), HYPER))
+        return jax.device_get(step(state, parallel.split_batch(batch, devices), KEYS, HYPER))
 
 
 def close(a, b, tolerance=1e-10):
@@ -100,8 +104,8 @@ def test_running_statistics_are_those_of_both_views_together(one):
     stats = one[0].batch_stats["layer0"]
     with jax.enable_x64(True):
         patches = jnp.stack([make_batch()["patch"], make_batch()["pair"]]).astype(jnp.float32) / 255
-        key, _ = jax.random.split(jax.random.fold_in(jax.random.key(1), 0))
-        inputs = l2net.normalize_hardnet(augment_wide(key, patches)[:, :7].reshape(14, 32, 32))
+        keys = row_keys(jax.random.fold_in(KEYS.augmentation, 0), 12)
+        inputs = l2net.normalize_hardnet(augment_wide(keys, patches)[:, :7].reshape(14, 32, 32))
         raw = np.asarray(l2net.convolve(inputs[..., None], fresh().params["layer0"], 1, 1))
     np.testing.assert_allclose(stats["mean"], 0.1 * raw.mean((0, 1, 2)), atol=1e-6)
     np.testing.assert_allclose(stats["variance"], 0.9 + 0.1 * raw.var((0, 1, 2)), rtol=1e-5)
@@ -126,7 +130,7 @@ def test_descriptors_are_those_of_the_library(kind, by_hand):
 def test_both_patches_of_a_pair_are_turned_alike_in_all_eight_ways():
     patch = np.random.default_rng(2).random((32, 32)).astype(np.float32)
     pairs = jnp.asarray(np.stack([np.tile(patch, (64, 1, 1)), np.tile(1 - patch, (64, 1, 1))]))
-    turned = np.asarray(augment(jax.random.key(0), pairs, flips=True, gamma=0.0, contrast=0.0))
+    turned = np.asarray(augment(row_keys(KEYS.augmentation, 64), pairs, flips=True, gamma=0.0, contrast=0.0))
     np.testing.assert_allclose(turned[0] + turned[1], 1, atol=1e-6)
     eight = {np.rot90(p, k).tobytes() for p in (patch, patch.T) for k in range(4)}
     assert {p.tobytes() for p in turned[0]} == eight
@@ -134,9 +138,9 @@ def test_both_patches_of_a_pair_are_turned_alike_in_all_eight_ways():
 
 def test_each_patch_gets_its_own_light_within_the_gray_range():
     ramp = jnp.asarray(np.tile(np.linspace(0, 1, 32, dtype=np.float32), (2, 9, 32, 1)))
-    lit = np.asarray(augment(jax.random.key(0), ramp, flips=False, gamma=0.3, contrast=0.3))
+    lit = np.asarray(augment(row_keys(KEYS.augmentation, 9), ramp, flips=False, gamma=0.3, contrast=0.3))
     assert lit.min() >= 0 and lit.max() <= 1
     assert len({p.tobytes() for p in lit.reshape(18, 32, 32)}) == 18
     assert (np.diff(lit, axis=-1) >= 0).all()  # darker stays darker
-    same = augment(jax.random.key(0), ramp, flips=False, gamma=0.0, contrast=0.0)
+    same = augment(row_keys(KEYS.augmentation, 9), ramp, flips=False, gamma=0.0, contrast=0.0)
     np.testing.assert_array_equal(same, ramp)

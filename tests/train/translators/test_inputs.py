@@ -11,10 +11,10 @@ import pytest
 
 from xdesc_jax.config import JitterConfig, ModelConfig, TrainConfig
 from xdesc_jax.data import open_source
-from xdesc_jax.data.records import records
 from xdesc_jax.data.schema import RecordInfo
 from xdesc_jax.descriptors import get_spec
 from xdesc_jax.train import parallel
+from xdesc_jax.train.randomness import row_keys
 from xdesc_jax.train.translators import inputs
 from xdesc_jax.train.translators.inputs import Statistics
 from xdesc_jax.train.translators.run import train
@@ -32,19 +32,6 @@ FROM_PATCHES = TrainConfig(
 )
 
 
-@pytest.fixture(scope="module")
-def patch_records(tmp_path_factory) -> Path:
-    """Records with patches, of photos of blobs."""
-    root = tmp_path_factory.mktemp("photos")
-    rng = np.random.default_rng(0)
-    for i in range(4):
-        noise = rng.integers(0, 256, (24, 30)).astype(np.uint8)
-        cv2.imwrite(str(root / f"{i}.png"), cv2.resize(noise, (300, 240), interpolation=cv2.INTER_CUBIC))
-    out = tmp_path_factory.mktemp("records") / "out"
-    records(out, photos=root, keypoints="opencv", format="npy", validation_share=0.3)
-    return out
-
-
 def test_descriptors_of_patches_equal_the_columns(patch_records):
     """Computed in the step without jitter, they are the canonical rows of the stored columns."""
     source = open_source(patch_records, "train", 32, list(NAMES), True)
@@ -53,7 +40,7 @@ def test_descriptors_of_patches_equal_the_columns(patch_records):
     columns = TrainConfig(descriptors=NAMES)
     still = dataclasses.replace(FROM_PATCHES, jitter=JitterConfig())
     found = [
-        inputs.inputs_function(config, specs, ones, augment=True)(batch, jax.random.key(0))
+        inputs.inputs_function(config, specs, ones, augment=True)(batch, row_keys(jax.random.key(0), 32))
         for config in (columns, still)
     ]
     np.testing.assert_array_equal(found[0]["brief"], found[1]["brief"])
@@ -66,7 +53,7 @@ def test_jitter_changes_training_rows_and_not_those_of_validation(patch_records)
     made = {}
     for augment in (True, False):
         function = inputs.inputs_function(FROM_PATCHES, specs, ones, augment)
-        made[augment] = [np.asarray(function(batch, jax.random.key(k))["sift"]) for k in (0, 1)]
+        made[augment] = [np.asarray(function(batch, row_keys(jax.random.key(k), 32))["sift"]) for k in (0, 1)]
     assert np.abs(made[True][0] - made[True][1]).max() > 0.01
     np.testing.assert_array_equal(made[False][0], made[False][1])
 

@@ -12,6 +12,7 @@ from xdesc_jax.config import ModelConfig
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, stored, unit_rows
 from xdesc_jax.networks import mlp
 from xdesc_jax.train import parallel
+from xdesc_jax.train.optimizer import Adam, Numbers
 from xdesc_jax.train.translators.population import member, population_step, stack, stack_hyper, stack_keys
 from xdesc_jax.train.translators.step import Hyper, Keys, create_state, read_inputs, train_step
 
@@ -22,10 +23,18 @@ SPECS = {
 }
 ALL, SOME = np.array([True, True, True]), np.array([True, False, True])
 HYPER = [
-    Hyper(1e-2, 0.1, 1.0, 0.5, 0.8, 0, 0, ALL),
-    Hyper(3e-3, 0.7, 0.5, 0.2, 0.5, 1, 2, ALL),
-    Hyper(1e-2, 0.1, 1.0, 0.5, 0.8, 2, 0, SOME),
+    Hyper(Numbers(1e-2, 0, 0), 0.1, 1.0, 0.5, 0.8, ALL),
+    Hyper(Numbers(3e-3, 1, 2), 0.7, 0.5, 0.2, 0.5, ALL),
+    Hyper(Numbers(1e-2, 2, 0), 0.1, 1.0, 0.5, 0.8, SOME),
 ]
+OWN = [
+    (Adam(0.8, 0.99, 1e-6), 0.5, 0.1, 0.6),
+    (Adam(0.7, 0.9, 1e-3), 5.0, 0.3, 0.2),
+    (Adam(0.9, 0.8, 0.1), 0.1, 0.2, 0.9),
+]
+VARIED = [
+    hyper._replace(optimizer=Numbers(*hyper.optimizer[:3], *own)) for hyper, own in zip(HYPER, OWN, strict=True)
+]  # fmt: skip
 KEYS = [Keys(jax.random.key(i), jax.random.key(9)) for i in range(3)]
 
 
@@ -55,9 +64,10 @@ def make(names, axis_name, kind="encoder_decoder", **settings):
 
 def trained_together(count, in_turn, hyper=HYPER, **settings):
     """The population after three steps on `count` devices."""
+    averaged = hyper[0].optimizer.ema is not None
     devices = jax.local_devices()[:count]
     networks, step = make(SPECS, parallel.AXIS, **settings)
-    states = [jax.device_get(create_state(networks, jax.random.key(i))) for i in range(len(hyper))]
+    states = [jax.device_get(create_state(networks, jax.random.key(i), averaged)) for i in range(len(hyper))]
     state = parallel.replicate(stack(states, [0] * len(hyper)), devices)
     mapped = parallel.pmapped_step(partial(population_step, step=step, in_turn=in_turn), devices)
     for batch in BATCHES:
@@ -65,12 +75,12 @@ def trained_together(count, in_turn, hyper=HYPER, **settings):
     return jax.device_get((state, sums)), states
 
 
-def trained_alone(index, names, **settings):
+def trained_alone(index, names, hyper=HYPER, **settings):
     networks, step = make(names, None, **settings)
-    state = create_state(networks, jax.random.key(index))
+    state = create_state(networks, jax.random.key(index), hyper[0].optimizer.ema is not None)
     stepping = jax.jit(step)
     for batch in BATCHES:
-        state, sums = stepping(state, batch, KEYS[index], HYPER[index]._replace(active=None))
+        state, sums = stepping(state, batch, KEYS[index], hyper[index]._replace(active=None))
     return jax.device_get((state, sums))
 
 
@@ -86,6 +96,8 @@ def close(a, b):
         (4, False, {"variant": "quadratic", "negatives": "symmetric"}),
         (1, True, {"variant": "linear", "target_matching": True}),
         (1, False, {"variant": "quadratic", "kind": "pair"}),
+        (1, False, {"variant": "autoencoder", "hyper": VARIED}),
+        (4, True, {"variant": "quadratic", "hyper": VARIED}),
     ],
     ids=str,
 )
@@ -102,6 +114,7 @@ def test_members_step_as_they_would_alone(count, in_turn, settings):
         for key in alone.params:
             close(own.opt_state.mu[key], alone.opt_state.mu[key])
             close(own.batch_stats[key], alone.batch_stats[key])
+            close(own.weights["params"][key], alone.weights["params"][key])
 
 
 def test_networks_of_descriptors_left_out_stay_as_they_were():
@@ -112,7 +125,7 @@ def test_networks_of_descriptors_left_out_stay_as_they_were():
 
 @pytest.mark.parametrize("in_turn", [True, False])
 def test_a_member_that_turns_non_finite_is_frozen_and_the_others_are_not(in_turn):
-    hopeless = HYPER[1]._replace(learning_rate=np.inf, schedule=0)
+    hopeless = HYPER[1]._replace(optimizer=Numbers(np.inf))
     (state, _), states = trained_together(1, in_turn, hyper=[HYPER[0], hopeless, HYPER[2]], variant="quadratic")
     assert state.stopped.tolist() == [0, 1, 0]
     jax.tree.map(np.testing.assert_array_equal, member(state, 1).params, states[1].params)

@@ -20,11 +20,14 @@ from xdesc_jax.descriptors import DescriptorSpec, from_stored
 from xdesc_jax.export.export import export, to_bundle
 from xdesc_jax.files.whole import content_hash
 from xdesc_jax.networks import mlp
-from xdesc_jax.train.checkpoint import Checkpoints
+from xdesc_jax.train.checkpoint import Checkpoints, load_state
 from xdesc_jax.train.loop import dispatch_sizes
+from xdesc_jax.train.translators import preparation
+from xdesc_jax.train.translators.inputs import Statistics
 from xdesc_jax.train.translators.run import train
 from xdesc_jax.train.translators.step import create_state
 from xdesc_jax.train.translators.trained import load_model
+from xdesc_jax.train.translators.validation import validator
 from xdesc_jax.train.translators.warmstart import start_from_bundle
 from xdesc_jax.translation.translator import Translator
 
@@ -228,6 +231,67 @@ def test_init_from_another_architecture_is_refused(straight, toy_config):
     networks = mlp.build_networks(bundle.specs, wider)
     with pytest.raises(ValueError, match="encoder/toy-bits has layers"):
         start_from_bundle(create_state(networks, jax.random.key(0)), networks, bundle, {}, {})
+
+
+def test_the_average_of_weights_is_what_is_validated_and_exported(toy_records, toy_config, tmp_path):
+    optimizer = dataclasses.replace(toy_config.optimizer, ema=0.95, clip_norm=1.0, weight_decay=0.01, b1=0.8)
+    config = dataclasses.replace(toy_config, epochs=2, optimizer=optimizer)
+    run = train(config, toy_records, tmp_path / "run")
+    settings = json.loads((run / "config.json").read_text())
+    specs = {n: DescriptorSpec.from_dict(s) for n, s in settings["specs"].items()}
+    networks = mlp.build_networks(specs, config.model)
+    like = create_state(networks, jax.random.key(0), average=True)
+    state, position = load_state(run, settings["hash"], like, "latest")
+    assert position.step == 8
+    model, key = load_model(run, "latest"), "encoder/toy-unit"
+    for at, layer in enumerate(model.networks[key]):
+        held = state.average["params"][key]
+        np.testing.assert_array_equal(layer["kernel"], held[f"linear{at}"]["kernel"])
+        assert np.abs(layer["kernel"] - state.params[key][f"linear{at}"]["kernel"]).max() > 1e-3
+    np.testing.assert_array_equal(model.networks[key][0]["mean"], state.average["batch_stats"][key]["norm0"]["mean"])
+    statistics = Statistics.load(run / "statistics.npz")
+    _, validation = preparation.open_splits(toy_records, config, specs)
+    rows = preparation.validation_rows(validation, config, specs, statistics)
+    measured = validator(networks)
+    figures = json.loads((run / "validation.json").read_text())[-1]
+    assert figures["mean_rank1"] == pytest.approx(measured(state.average, rows)["mean_rank1"])
+    now = measured({"params": state.params, "batch_stats": state.batch_stats}, rows)
+    assert figures["translation_error"] != now["translation_error"]
+    resumed = train(config, toy_records, run)  # ended: nothing is done
+    assert json.loads((resumed / "validation.json").read_text())[-1] == figures
+
+
+def test_a_run_with_an_average_goes_on_as_if_it_had_not_stopped(toy_records, toy_config, tmp_path, monkeypatch):
+    config = dataclasses.replace(toy_config, epochs=2, optimizer=dataclasses.replace(toy_config.optimizer, ema=0.9))
+    whole = train(config, toy_records, tmp_path / "whole")
+
+    class Ends(Exception):
+        pass
+
+    def save(self, state, position, metrics=None, original=Checkpoints.save):
+        original(self, state, position, metrics)
+        self.verify()
+        raise Ends
+
+    with monkeypatch.context() as changed, pytest.raises(Ends):
+        changed.setattr(Checkpoints, "save", save)
+        train(config, toy_records, tmp_path / "parts")
+    parts = train(config, toy_records, tmp_path / "parts")
+    for a, b in zip(*(jax.tree.leaves(load_model(r, "latest").networks) for r in (whole, parts)), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_run_of_an_earlier_version_is_told_from_one_with_other_settings(straight, toy_records, toy_config, tmp_path):
+    """It can still be exported."""
+    run = Path(shutil.copytree(straight, tmp_path / "run"))
+    settings = json.loads((run / "config.json").read_text())
+    for field in ("b1", "ema"):
+        del settings["config"]["optimizer"][field]
+    (run / "config.json").write_text(json.dumps(settings | {"hash": "of-then"}))
+    with pytest.raises(ValueError, match=r"earlier version, whose configuration has no optimizer.b1, optimizer.ema;"):
+        train(toy_config, toy_records, run)
+    (run / "config.json").write_text(json.dumps(settings))
+    assert load_model(run).networks.keys() == load_model(straight).networks.keys()
 
 
 def test_overwrite_spares_a_folder_that_is_no_run(toy_records, toy_config, tmp_path):

@@ -15,7 +15,7 @@ from xdesc_jax.config import LossConfig, ModelConfig, OptimizerConfig, TrainConf
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, stored, unit_rows
 from xdesc_jax.networks import mlp
 from xdesc_jax.train import parallel
-from xdesc_jax.train.state import SCHEDULES, learning_rate_factor
+from xdesc_jax.train.optimizer import SCHEDULES, Numbers, learning_rate_factor
 from xdesc_jax.train.translators.inputs import Statistics
 from xdesc_jax.train.translators.objective import pairs_of
 from xdesc_jax.train.translators.preparation import step_of
@@ -37,7 +37,7 @@ SPECS = {
 }
 SCALES = {"bits": 1.0, "plain": 3.0, "unit": 1.0}
 KEYS = Keys(jax.random.key(1), jax.random.key(2))
-HYPER = Hyper(1e-2, 0.1, 1.0, 0.5, 0.8)
+HYPER = Hyper(Numbers(1e-2), 0.1, 1.0, 0.5, 0.8)
 
 
 def make_batch(size=24, padding=0, seed=0):
@@ -282,7 +282,7 @@ def test_without_target_matching_its_weight_and_margin_change_nothing():
     batch, (networks, mapped) = make_batch(), mapped_step(1, (("variant", "quadratic"),))
     devices = jax.local_devices()[:1]
     placed, state = parallel.split_batch(batch, devices), parallel.replicate(fresh(networks), devices)
-    found = [jax.device_get(mapped(state, placed, KEYS, h)) for h in (HYPER, Hyper(1e-2, 0.1, 1.0))]
+    found = [jax.device_get(mapped(state, placed, KEYS, h)) for h in (HYPER, Hyper(Numbers(1e-2), 0.1, 1.0))]
     jax.tree.map(np.testing.assert_array_equal, *found)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from xdesc_jax.config import OptimizerConfig
+from xdesc_jax.config import OptimizerConfig, Precision
 from xdesc_jax.files.whole import config_hash
 
 
@@ -43,7 +43,12 @@ class DescriptorConfig:
     dropout: float = 0.1
     """Share of values dropped before the last layer."""
     weight_decay: float = 1e-4
-    """Times the weights, added to the gradient."""
+    """Times the weights, added to the gradient before Adam; `optimizer.weight_decay` is that of AdamW."""
+    precision: Precision = "default"
+    """How exactly TPU and GPU multiply in the network: `default` is one pass of bfloat16 on TPU and TF32 on newer
+    NVIDIA devices, `high` three passes on TPU and TF32, `highest` float32 itself. A CPU's products are float32."""
+    mining_precision: Precision = "highest"
+    """The same, of the similarities that negatives are chosen by."""
     seed: int = 0
     """Initial weights, data order, augmentation and dropout."""
     resident: bool = False

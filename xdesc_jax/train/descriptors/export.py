@@ -107,9 +107,10 @@ def load_descriptor(run: Path | str, which: str = "best") -> TrainedDescriptor:
     settings, config = read_settings(
         run, "xdesc train-descriptor", SETTINGS, lambda kept: from_dict(kept["config"], DescriptorConfig)
     )
-    like = jax.eval_shape(lambda key: create_state(l2net.init(key)), jax.random.key(0))
+    averaged = config.optimizer.ema > 0
+    like = jax.eval_shape(lambda key: create_state(l2net.init(key), averaged), jax.random.key(0))
     state, position = load_state(run, settings["hash"], like, which)
-    return TrainedDescriptor(network_of(state.params, state.batch_stats), position, config, settings)
+    return TrainedDescriptor(network_of(**state.weights), position, config, settings)
 
 
 def float16_weights(net: L2Net, network: str, where: Path | str) -> tuple[dict[str, np.ndarray], float]:

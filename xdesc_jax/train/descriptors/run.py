@@ -22,12 +22,14 @@ from xdesc_jax.features.l2net import L2Net
 from xdesc_jax.files.whole import config_hash, content_hash, read_json, write_json
 from xdesc_jax.train.checkpoint import Checkpoints, Position
 from xdesc_jax.train.descriptors.config import DescriptorConfig
-from xdesc_jax.train.descriptors.step import DescriptorHyper, augment, create_state, network_of, train_step
+from xdesc_jax.train.descriptors.step import DescriptorHyper, augment, create_state, keys_of, network_of, train_step
 from xdesc_jax.train.descriptors.validation import validator
 from xdesc_jax.train.devices import Devices
 from xdesc_jax.train.loop import fit
+from xdesc_jax.train.optimizer import numbers_of
+from xdesc_jax.train.randomness import Use, key_of
 from xdesc_jax.train.run_directory import clear, history, keep_settings, resumed
-from xdesc_jax.train.state import SCHEDULES, TrainState, learning_rate_factor
+from xdesc_jax.train.state import TrainState
 
 
 def train_descriptor(
@@ -85,8 +87,8 @@ def train_descriptor(
     measure = validator(config.network, config.loss, config.margin, config.batch_size)
 
     def validate(state: TrainState) -> dict[str, Any]:
-        params, stats = jax.device_get((state.params, state.batch_stats))
-        return measure(network_of(params, stats), held_out)
+        held = jax.device_get(state.weights)
+        return measure(network_of(**held), held_out)
 
     with closing(Checkpoints(run, run_hash)) as checkpoints:
         with console.status("preparing the network"):
@@ -96,8 +98,8 @@ def train_descriptor(
                 write_json(run / "start.json", validate(state))  # untrained, or of the weights given
         fit(
             state, start, _step(config, training, devices.platform), devices, devices.batches(training), validate,
-            checkpoints, run, config, jax.random.fold_in(jax.random.key(config.seed), 1),
-            DescriptorHyper(config.optimizer.learning_rate, config.margin),
+            checkpoints, run, config, keys_of(config.seed),
+            DescriptorHyper(numbers_of(config.optimizer), config.margin),
         )  # fmt: skip
     _summary(run)
     return run
@@ -110,7 +112,6 @@ def _names(parts: list[Part]) -> dict[str, Part]:
 
 
 def _step(config: DescriptorConfig, training: Mixture, platform: str) -> partial:
-    total = config.epochs * training.batches_per_epoch
     changes = dataclasses.asdict(config.augmentation)
     return partial(
         train_step,
@@ -119,20 +120,16 @@ def _step(config: DescriptorConfig, training: Mixture, platform: str) -> partial
         augmentation=partial(augment, **changes) if any(changes.values()) else None,
         dropout=config.dropout,
         weight_decay=config.weight_decay,
-        rate_factor=partial(
-            learning_rate_factor,
-            schedule=SCHEDULES.index(config.optimizer.schedule),
-            warmup_steps=config.optimizer.warmup_steps,
-            total_steps=total,
-        ),  # fmt: skip
-        convolution=l2net.training_convolution(platform),
+        total_steps=config.epochs * training.batches_per_epoch,
+        convolution=l2net.training_convolution(platform, config.precision),
+        mining_precision=config.mining_precision,
     )
 
 
 def _begin(checkpoints: Checkpoints, config: DescriptorConfig, given: L2Net | None) -> tuple[TrainState, Position]:
     """The state to start from: the latest good checkpoint, the weights given with --init, or fresh ones."""
-    key = jax.random.fold_in(jax.random.key(config.seed), 0)
-    state = create_state(given or jax.jit(l2net.init)(key))
+    net = given or jax.jit(l2net.init)(key_of(config.seed, Use.WEIGHTS))
+    state = create_state(net, average=config.optimizer.ema > 0)
     return resumed(checkpoints, state) or (state, Position(0, 0, 0))
 
 

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax import lax
 
 from xdesc_jax.data.schema import MASK, PAIR, PATCH, POINT
@@ -21,6 +20,8 @@ from xdesc_jax.features.jitter import relight
 from xdesc_jax.features.l2net import L2Net, Statistics
 from xdesc_jax.networks.descriptor_losses import Views, hardnet_loss, patch_codes, sosnet_loss
 from xdesc_jax.networks.losses import Sum
+from xdesc_jax.train.optimizer import Numbers, first_moments, update, with_average
+from xdesc_jax.train.randomness import Use, key_of, row_keys
 from xdesc_jax.train.state import Batch, TrainState
 
 
@@ -41,24 +42,36 @@ LOSSES = {"hardnet": hardnet_loss, "sosnet": sosnet_loss}
 class DescriptorHyper(NamedTuple):
     """Numbers of the step that may vary without compiling anew."""
 
-    learning_rate: jax.Array | float
+    optimizer: Numbers
     margin: jax.Array | float
+
+
+class DescriptorKeys(NamedTuple):
+    """Random keys of a run."""
+
+    augmentation: jax.Array
+    dropout: jax.Array
+
+
+def keys_of(seed: int) -> DescriptorKeys:
+    """The keys of a seed."""
+    return DescriptorKeys(key_of(seed, Use.AUGMENTATION), key_of(seed, Use.DROPOUT))
 
 
 # --- State -----------------------------------------------------------------------------------------------
 
 
-def create_state(net: L2Net) -> TrainState:
-    """The state that starts from a network's weights, with fresh optimiser moments."""
+def create_state(net: L2Net, average: bool = False) -> TrainState:
+    """The state that starts from a network's weights, with fresh optimiser moments, and their average where wanted."""
     params = {f"layer{i}": kernel for i, kernel in enumerate(net.kernels)}
     stats = {f"layer{i}": dict(s._asdict()) for i, s in enumerate(net.statistics)}
-    return TrainState(jnp.zeros((), jnp.int32), params, stats, optax.scale_by_adam().init(params))
+    return with_average(TrainState(jnp.zeros((), jnp.int32), params, stats, first_moments(params)), average)
 
 
-def network_of(params: Mapping[str, Any], stats: Mapping[str, Any]) -> L2Net:
+def network_of(params: Mapping[str, Any], batch_stats: Mapping[str, Any]) -> L2Net:
     """The network of a state's parameters and running statistics."""
     names = [f"layer{i}" for i in range(len(l2net.LAYERS))]
-    return L2Net(tuple(params[n] for n in names), tuple(Statistics(**stats[n]) for n in names))
+    return L2Net(tuple(params[n] for n in names), tuple(Statistics(**batch_stats[n]) for n in names))
 
 
 @partial(jax.jit, static_argnames="kind")
@@ -71,31 +84,21 @@ def describe(net: L2Net, patches: jax.Array, *, kind: str) -> jax.Array:
 # --- Augmentation ----------------------------------------------------------------------------------------
 
 
-def augment(
-    key: jax.Array, patches: jax.Array, *, flips: bool, gamma: float, contrast: float, axis_name: str | None = None
-) -> jax.Array:
+def augment(keys: jax.Array, patches: jax.Array, *, flips: bool, gamma: float, contrast: float) -> jax.Array:
     """Changes pairs at random: mirrored and turned alike, each of the two in its own light.
 
-    Amounts are drawn for the global batch, so that they do not depend on the number of devices.
-
     Args:
-        key: the same on all devices.
-        patches: [2, b, 32, 32] in 0..1, this device's.
+        keys: [b], one a pair.
+        patches: [2, b, 32, 32] in 0..1.
         flips: whether to mirror and turn by quarters.
         gamma, contrast: standard deviations of their logarithms.
-        axis_name: the mapped axis, if any.
 
     Returns:
         [2, b, 32, 32] in 0..1.
     """
-    count = patches.shape[1]
-    devices = lax.axis_size(axis_name) if axis_name else 1
-    first = lax.axis_index(axis_name) * count if axis_name else 0
-    turn_key, light_key = jax.random.split(key)
-    draws = jax.random.bernoulli(turn_key, 0.5, (3, count * devices))
-    normal = jax.random.normal(light_key, (2, 2, count * devices))
-    draws = lax.dynamic_slice_in_dim(draws, first, count, axis=1)
-    normal = lax.dynamic_slice_in_dim(normal, first, count, axis=2)
+    turn_keys, light_keys = jax.vmap(jax.random.split, out_axes=1)(keys)
+    draws = jax.vmap(lambda key: jax.random.bernoulli(key, 0.5, (3,)), out_axes=1)(turn_keys)
+    normal = jax.vmap(lambda key: jax.random.normal(key, (2, 2)), out_axes=2)(light_keys)
     if flips:
         # Two mirrors and a transposition make all eight flips and quarter turns.
         for i, change in enumerate((_mirrored, _upside_down, _transposed)):
@@ -133,7 +136,7 @@ def views_of(batch: Batch, patches: jax.Array, rows: jax.Array) -> Views:
 def train_step(
     state: TrainState,
     batch: Batch,
-    key: jax.Array,
+    keys: DescriptorKeys,
     hyper: DescriptorHyper,
     *,
     kind: str,
@@ -141,56 +144,57 @@ def train_step(
     augmentation: Callable[..., jax.Array] | None = None,
     dropout: float = 0.1,
     weight_decay: float = 0.0,
-    rate_factor: Callable[[jax.Array], jax.Array] = lambda step: jnp.ones(()),
+    total_steps: int = 1,
     convolution: l2net.Convolution | None = None,
+    mining_precision: str = "highest",
     axis_name: str | None = None,
 ) -> tuple[TrainState, dict[str, Sum]]:
-    """One Adam step on the loss of the global batch; both views go through the network at once.
+    """One step of the optimiser on the loss of the global batch; both views go through the network at once.
 
     Args:
         state: the same on every device.
         batch: this device's rows: 'patch' and 'pair' [b, 32, 32] uint8, 'point' [b], 'mask' [b].
-        key: the run's key; the step number is folded in.
-        hyper: learning rate and margin.
+        keys: of the run; the step number is folded in.
+        hyper: numbers of the optimiser, and the margin.
         kind: a key of `KINDS`.
         loss: a key of `LOSSES`.
-        augmentation: (key, patches [2, b, 32, 32] in 0..1, axis_name=...) -> the same, changed.
+        augmentation: (keys [b], patches [2, b, 32, 32] in 0..1) -> the same, changed.
         dropout: share of values dropped before the last layer.
         weight_decay: times the weights, added to the gradient.
-        rate_factor: step -> factor of the learning rate.
+        total_steps: of the whole training, for the schedule.
         convolution: see `l2net.apply_train`.
+        mining_precision: of the products by which negatives are chosen, on TPU and GPU.
         axis_name: the mapped axis, or None on one device.
 
     Returns:
         The next state, and sums over the global batch of 'loss' and of its parts.
     """
     across = partial(lax.psum, axis_name=axis_name) if axis_name else lambda x: x
-    augment_key, dropout_key = jax.random.split(jax.random.fold_in(key, state.step))
-    if axis_name:
-        dropout_key = jax.random.fold_in(dropout_key, lax.axis_index(axis_name))
+    augment_key, dropout_key = (jax.random.fold_in(key, state.step) for key in keys)
+    rows = len(batch[MASK])
+    # The two views of a row are dropped apart.
+    dropout_keys = [row_keys(jax.random.fold_in(dropout_key, view), rows, axis_name) for view in range(2)]
     patches = jnp.stack([batch[PATCH], batch[PAIR]]).astype(jnp.float32) / 255
     if augmentation is not None:
-        patches = augmentation(augment_key, patches, axis_name=axis_name)
+        patches = augmentation(row_keys(augment_key, rows, axis_name), patches)
     inputs = KINDS[kind].normalize(patches.reshape(-1, *patches.shape[2:]))
     mask = jnp.tile(batch[MASK], 2)
 
     def loss_of(params: Any) -> tuple[jax.Array, tuple[dict[str, Sum], Any]]:
         kernels = network_of(params, state.batch_stats).kernels
         raw, seen = l2net.apply_train(
-            kernels, inputs, dropout_key, mask=mask, dropout=dropout, axis_name=axis_name, convolution=convolution
-        )
+            kernels, inputs, jnp.concatenate(dropout_keys), mask=mask, dropout=dropout, axis_name=axis_name,
+            convolution=convolution,
+        )  # fmt: skip
         views = views_of(batch, patches, KINDS[kind].unit(raw))
-        sums = LOSSES[loss](views, hyper.margin, axis_name)
+        sums = LOSSES[loss](views, hyper.margin, axis_name, mining_precision)
         # This device's share: gradients add up over devices, where counts are the global batch's.
         share = sum(s.total / jnp.maximum(across(s.count), 1.0) for s in sums.values())
         return jnp.asarray(share), (sums, seen)
 
     (share, (sums, seen)), gradients = jax.value_and_grad(loss_of, has_aux=True)(state.params)
     gradients, share, sums = across(gradients), across(share), across(sums)
-    gradients = jax.tree.map(lambda g, p: g + weight_decay * p, gradients, state.params)
-    updates, opt_state = optax.scale_by_adam().update(gradients, state.opt_state, state.params)
-    rate = hyper.learning_rate * rate_factor(state.step)
-    params = jax.tree.map(lambda p, u: p - rate * u, state.params, updates)
-    running = l2net.update(network_of(params, state.batch_stats).statistics, seen)
+    running = l2net.update(network_of(state.params, state.batch_stats).statistics, seen)
     stats = {f"layer{i}": dict(s._asdict()) for i, s in enumerate(running)}
-    return TrainState(state.step + 1, params, stats, opt_state), {"loss": Sum(share, jnp.ones(())), **sums}
+    state = update(state, gradients, stats, hyper.optimizer, total_steps, l2=weight_decay)
+    return state, {"loss": Sum(share, jnp.ones(())), **sums}

@@ -24,6 +24,7 @@ from xdesc_jax.features.describe import describer, weight_file
 from xdesc_jax.features.jitter import JitterSettings, jitter
 from xdesc_jax.features.weights import parse_weights
 from xdesc_jax.files.whole import atomic
+from xdesc_jax.train.randomness import row_keys
 from xdesc_jax.train.state import Batch
 from xdesc_jax.train.translators.step import describe_inputs, read_inputs
 from xdesc_jax.translation.deviation import RowStatistics
@@ -117,21 +118,21 @@ def open_split(
 def inputs_function(
     config: TrainConfig, specs: Mapping[str, DescriptorSpec], scales: Mapping[str, float], augment: bool
 ) -> InputsOf:
-    """(batch, key) -> canonical rows by descriptor; traceable, with jitter of patches where `augment`.
+    """(batch, keys of its rows) -> canonical rows by descriptor; traceable, with jitter of patches where `augment`.
 
     Raises:
         ValueError: a descriptor that cannot be computed from patches, or lacks its weights.
     """
     if config.inputs == "columns":
-        return lambda batch, key: read_inputs(batch, specs, scales)
+        return lambda batch, keys: read_inputs(batch, specs, scales)
     files = weight_files(config, specs)
     describers = {name: describer(name, files.get(name)) for name in specs}
     settings = JitterSettings(**asdict(config.jitter))
 
-    def describe(batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
+    def describe(batch: Batch, keys: jax.Array) -> dict[str, jax.Array]:
         patches = batch[PATCH].astype(np.float32) / 255
         if augment and config.jitter != JitterConfig():
-            patches = jitter(key, patches, settings)
+            patches = jitter(keys, patches, settings)
         return describe_inputs(patches, specs, scales, describers)
 
     return describe
@@ -161,7 +162,7 @@ def collect_rows(
     compiled = jax.jit(inputs_of)
     for batch in batches:
         keep = np.asarray(batch["mask"])
-        made = compiled(dict(batch), jax.random.key(0))
+        made = compiled(dict(batch), row_keys(jax.random.key(0), len(keep)))  # keys that nothing is drawn with
         parts.append({name: np.asarray(x)[keep] for name, x in made.items()})
         photos.append(np.asarray(batch[PHOTO])[keep])
         if sum(map(len, photos)) >= rows:

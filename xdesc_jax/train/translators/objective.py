@@ -125,6 +125,7 @@ class Triplet(NamedTuple):
     target_matching: bool  # whether L^R is computed
     axis_name: str | None
     negatives: str = "anchor"  # of L^M
+    precision: str = "highest"  # of the products by which negatives are chosen
 
 
 def target_matching_sums(
@@ -151,7 +152,7 @@ def target_matching_sums(
             jax.nn.sigmoid(rows) if spec.binary else rows, natives, source_ids[name], losses.row_ids(natives), mask,
             points, triplet.target_margin, triplet.distance,
             use=None if uses is None else uses[name],
-            binary=spec.binary, unit_length=spec.normalized, axis_name=triplet.axis_name,
+            binary=spec.binary, unit_length=spec.normalized, axis_name=triplet.axis_name, precision=triplet.precision,
         )  # fmt: skip
     return total(sums)
 
@@ -190,6 +191,7 @@ def encoder_decoder_loss(
     matching = losses.matching_loss(
         rows, pairs, triplet.margin, triplet.distance,
         symmetric=variant != "linear", negatives_of=triplet.negatives, use=used_pairs, axis_name=triplet.axis_name,
+        precision=triplet.precision,
     )  # fmt: skip
     sums = {"translation": total(by_target), "matching": matching}
     if triplet.target_matching:

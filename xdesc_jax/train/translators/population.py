@@ -22,25 +22,26 @@ from xdesc_jax.train.translators.step import Hyper, Keys
 
 @flax.struct.dataclass
 class PopulationState(TrainState):
-    """States of K members: leaves of `params`, `batch_stats` and `opt_state` are [K, ...], `step` is of all."""
+    """States of K members: leaves are [K, ...], but `step` is of all."""
 
-    stopped: jax.Array  # [K] int32, the step in which a member turned non-finite; 0: none
+    stopped: jax.Array = None  # type: ignore[assignment]  # [K] int32, the step in which a member turned non-finite; 0: none
 
 
 def stack(states: Sequence[TrainState], stopped: Sequence[int]) -> PopulationState:
     """States of members, all after the same step, as one."""
-    first = states[0]
-    params, stats, moments = (
-        jax.tree.map(lambda *leaves: np.stack(leaves), *[getattr(state, name) for state in states])
-        for name in ("params", "batch_stats", "opt_state")
-    )
-    return PopulationState(np.asarray(first.step), params, stats, moments, np.asarray(stopped, np.int32))  # type: ignore[arg-type]
+    params, stats, moments, average = jax.tree.map(lambda *leaves: np.stack(leaves), *map(_trees, states))
+    step, ends = np.asarray(states[0].step), np.asarray(stopped, np.int32)
+    return PopulationState(step, params, stats, moments, average, ends)  # type: ignore[arg-type]
+
+
+def _trees(state: TrainState) -> tuple[Any, ...]:
+    """What each member has of its own, in the order of the state's fields."""
+    return state.params, state.batch_stats, state.opt_state, state.average
 
 
 def member(state: PopulationState, index: int) -> TrainState:
     """The state of one member."""
-    own = jax.tree.map(lambda x: x[index], (state.params, state.batch_stats, state.opt_state))
-    return TrainState(state.step, *own)
+    return TrainState(state.step, *jax.tree.map(lambda x: x[index], _trees(state)))
 
 
 def stack_hyper(members: Sequence[Hyper]) -> Hyper:
@@ -80,11 +81,10 @@ def population_step(
         Sums as of `train_step`, [K] each.
     """
 
-    def one(params: Any, stats: Any, moments: Any, key: jax.Array, its: Hyper) -> tuple[TrainState, dict[str, Sum]]:
-        own = TrainState(state.step, params, stats, moments)
-        return step(own, batch, Keys(key, keys.data), its, axis_name=axis_name)
+    def one(trees: tuple[Any, ...], key: jax.Array, its: Hyper) -> tuple[TrainState, dict[str, Sum]]:
+        return step(TrainState(state.step, *trees), batch, Keys(key, keys.data), its, axis_name=axis_name)
 
-    members = (state.params, state.batch_stats, state.opt_state, keys.member, hyper)
+    members = (_trees(state), keys.member, hyper)
     new, sums = lax.map(lambda own: one(*own), members) if in_turn else jax.vmap(one)(*members)
     finite = jnp.isfinite(sums["loss"].total) & all_finite((new.params, new.batch_stats))
     stopped = jnp.where((state.stopped == 0) & ~finite, state.step + 1, state.stopped)
@@ -92,10 +92,8 @@ def population_step(
     def kept(now: jax.Array, before: jax.Array) -> jax.Array:
         return jnp.where((stopped == 0).reshape(-1, *[1] * (now.ndim - 1)), now, before)
 
-    params, stats, moments = (
-        jax.tree.map(kept, getattr(new, name), getattr(state, name)) for name in ("params", "batch_stats", "opt_state")
-    )
-    return PopulationState(state.step + 1, params, stats, moments, stopped), sums
+    params, stats, moments, average = jax.tree.map(kept, _trees(new), _trees(state))
+    return PopulationState(state.step + 1, params, stats, moments, average, stopped), sums
 
 
 def all_finite(tree: Any) -> jax.Array:

@@ -46,6 +46,7 @@ def step_of(
         variant=config.loss.variant,
         distance=config.loss.distance,
         negatives=config.loss.negatives,
+        mining_precision=config.loss.mining_precision,
         target_matching=config.loss.beta > 0,
         total_steps=config.epochs * batches_per_epoch,
     )

@@ -27,7 +27,7 @@ from xdesc_jax.train.state import TrainState
 from xdesc_jax.train.translators import inputs, preparation
 from xdesc_jax.train.translators.frozen import freeze_members, keep_frozen, with_added
 from xdesc_jax.train.translators.inputs import Statistics
-from xdesc_jax.train.translators.step import create_state, hyper_of, keys_of
+from xdesc_jax.train.translators.step import create_state, first_state, hyper_of, keys_of
 from xdesc_jax.train.translators.validation import validator
 from xdesc_jax.train.translators.warmstart import check_fit, start_from_bundle
 from xdesc_jax.translation.bundle import Bundle
@@ -117,7 +117,7 @@ def train(
     def validate(state: TrainState) -> dict[str, Any]:
         # Every host measures, by itself: from its own copy, as a computation on global arrays is all hosts' together.
         held = jax.device_get(state) if hosts.several() else state
-        return measure({"params": held.params, "batch_stats": held.batch_stats}, rows)
+        return measure(held.weights, rows)
 
     with closing(Checkpoints(run, run_hash)) as checkpoints:
         with console.status("preparing the networks"):
@@ -140,8 +140,7 @@ def _begin(
     statistics: Statistics,
 ) -> tuple[TrainState, Position]:
     """The state to start from: the latest good checkpoint, the model given with --init, or fresh weights."""
-    key = jax.random.fold_in(jax.random.key(config.seed), 0)
-    state = jax.jit(partial(create_state, networks))(key)
+    state = first_state(networks, config)
     if (found := resumed(checkpoints, state)) is not None:
         return found
     if bundle is not None:

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax import lax
 
 from xdesc_jax.config import TrainConfig
@@ -20,7 +19,9 @@ from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.networks import mlp
 from xdesc_jax.networks.losses import Sum
 from xdesc_jax.networks.mlp import Networks
-from xdesc_jax.train.state import SCHEDULES, Batch, TrainState, learning_rate_factor
+from xdesc_jax.train.optimizer import Numbers, first_moments, numbers_of, update, with_average
+from xdesc_jax.train.randomness import Use, key_of, row_keys
+from xdesc_jax.train.state import Batch, TrainState
 from xdesc_jax.train.translators.objective import Triplet, encoder_decoder_loss, pair_loss
 
 Describers = Mapping[str, Callable[[jax.Array], jax.Array]]
@@ -35,36 +36,37 @@ class Keys(NamedTuple):
 
 def keys_of(config: TrainConfig) -> Keys:
     """The keys of a configuration's seeds."""
-    return Keys(jax.random.fold_in(jax.random.key(config.seed), 1), jax.random.key(config.data_seed))
+    return Keys(key_of(config.seed, Use.PERMUTATIONS), key_of(config.data_seed, Use.AUGMENTATION))
+
+
+def first_state(networks: Networks, config: TrainConfig) -> TrainState:
+    """The state that a configuration's seed gives, on the default device."""
+    create = jax.jit(partial(create_state, networks, average=config.optimizer.ema > 0))
+    return create(key_of(config.seed, Use.WEIGHTS))
 
 
 class Hyper(NamedTuple):
     """What may differ between members of a population, hence arrays and not constants."""
 
-    learning_rate: jax.Array | float
+    optimizer: Numbers
     alpha: jax.Array | float
     margin: jax.Array | float
     beta: jax.Array | float = 0.0
     target_margin: jax.Array | float = 1.0
-    schedule: jax.Array | int = 0  # index into SCHEDULES
-    warmup_steps: jax.Array | int = 0
     active: jax.Array | None = None  # [A] bool, which descriptors take part; None: all
 
 
 def hyper_of(config: TrainConfig) -> Hyper:
     """What a configuration says of them, all descriptors taking part."""
-    loss, optimizer = config.loss, config.optimizer
-    return Hyper(
-        optimizer.learning_rate, loss.alpha, loss.margin, loss.beta, loss.target_margin,
-        SCHEDULES.index(optimizer.schedule), optimizer.warmup_steps,
-    )  # fmt: skip
+    loss = config.loss
+    return Hyper(numbers_of(config.optimizer), loss.alpha, loss.margin, loss.beta, loss.target_margin)
 
 
-def create_state(networks: Networks, key: jax.Array) -> TrainState:
-    """Fresh weights and optimiser moments."""
+def create_state(networks: Networks, key: jax.Array, average: bool = False) -> TrainState:
+    """Fresh weights and optimiser moments, with an average of the weights where wanted."""
     variables = mlp.init_variables(networks, key)
-    opt_state = optax.scale_by_adam().init(variables["params"])
-    return TrainState(jnp.zeros((), jnp.int32), variables["params"], variables["batch_stats"], opt_state)
+    params, stats = variables["params"], variables["batch_stats"]
+    return with_average(TrainState(jnp.zeros((), jnp.int32), params, stats, first_moments(params)), average)
 
 
 # --- Inputs ----------------------------------------------------------------------------------------------
@@ -113,19 +115,20 @@ def train_step(
     distance: str,
     target_matching: bool = False,
     negatives: str = "anchor",
+    mining_precision: str = "highest",
     total_steps: int = 1,
     axis_name: str | None = None,
 ) -> tuple[TrainState, dict[str, Sum]]:
-    """One Adam step on L = L^T + alpha L^M + beta L^R of the global batch.
+    """One step of the optimiser on L = L^T + alpha L^M + beta L^R of the global batch.
 
     Args:
         state: the same on every device.
         batch: this device's rows, [b, ...] each, with `mask` [b] bool.
         keys: of the run; the step number is folded in.
-        hyper: learning rate and its schedule, weights and margins of the losses, and which descriptors take part.
+        hyper: numbers of the optimiser, weights and margins of the losses, and which descriptors take part.
         networks: the modules, with their batch norm on `axis_name`.
-        inputs_of: (batch, key) -> canonical rows by descriptor.
-        variant, distance, negatives: see `LossConfig`.
+        inputs_of: (batch, keys of its rows) -> canonical rows by descriptor.
+        variant, distance, negatives, mining_precision: see `LossConfig`.
         target_matching: whether there is L^R; without it, `hyper.beta` has no effect.
         total_steps: of the whole training, for the schedule.
         axis_name: the mapped axis, or None on one device.
@@ -135,8 +138,11 @@ def train_step(
         L^R, 'target_matching'.
     """
     across = partial(lax.psum, axis_name=axis_name) if axis_name else lambda x: x
-    inputs = inputs_of(batch, jax.random.fold_in(keys.data, state.step))
-    triplet = Triplet(hyper.margin, hyper.target_margin, distance, target_matching, axis_name, negatives)
+    data_key = jax.random.fold_in(keys.data, state.step)
+    inputs = inputs_of(batch, row_keys(data_key, len(batch["mask"]), axis_name))
+    triplet = Triplet(
+        hyper.margin, hyper.target_margin, distance, target_matching, axis_name, negatives, mining_precision
+    )
 
     permutation_key = jax.random.fold_in(keys.member, state.step)
 
@@ -158,8 +164,5 @@ def train_step(
 
     (share, (sums, stats)), gradients = jax.value_and_grad(loss_of, has_aux=True)(state.params)
     gradients, share, sums = across(gradients), across(share), across(sums)
-    updates, opt_state = optax.scale_by_adam().update(gradients, state.opt_state, state.params)
-    factor = learning_rate_factor(state.step, hyper.schedule, hyper.warmup_steps, total_steps)
-    rate = hyper.learning_rate * factor
-    params = jax.tree.map(lambda p, u: p - rate * u, state.params, updates)
-    return TrainState(state.step + 1, params, stats, opt_state), {"loss": Sum(share, jnp.ones(())), **sums}
+    state = update(state, gradients, stats, hyper.optimizer, total_steps)
+    return state, {"loss": Sum(share, jnp.ones(())), **sums}

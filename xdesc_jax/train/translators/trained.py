@@ -71,7 +71,7 @@ def load_model(run: Path | str, which: str = "best") -> TrainedModel:
     base = load_frozen(run, settings)
     if base is not None:
         networks = freeze_members(networks, base, {})
-    fresh = jax.eval_shape(partial(create_state, networks), jax.random.key(0))
+    fresh = jax.eval_shape(partial(create_state, networks, average=config.optimizer.ema > 0), jax.random.key(0))
     state, position = load_state(run, settings["hash"], fresh, which)
     statistics = Statistics.load(run / "statistics.npz")
     model = TrainedModel(
@@ -104,7 +104,7 @@ def _provenance(run: Path, settings: dict[str, Any], config: TrainConfig, positi
 
 def _layers(state: TrainState, key: str, scales: dict[str, float]) -> list[dict[str, np.ndarray]]:
     """One network as layers, with the scale that training divides unnormalised descriptors by folded in."""
-    params, stats = state.params[key], state.batch_stats[key]
+    params, stats = (state.weights[kind][key] for kind in ("params", "batch_stats"))
     count = sum(name.startswith("linear") for name in params)
     layers = []
     for i in range(count):

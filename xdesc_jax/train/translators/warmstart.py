@@ -17,6 +17,7 @@ import numpy as np
 
 from xdesc_jax.networks import mlp
 from xdesc_jax.networks.mlp import BN_EPSILON, Networks
+from xdesc_jax.train.optimizer import with_average
 from xdesc_jax.train.state import TrainState
 from xdesc_jax.translation.bundle import Bundle
 
@@ -54,7 +55,8 @@ def start_from_bundle(
         for name in decoders:
             layers = scaled(bundle.networks[name], name, scales)
             params[name], stats[name] = _unfold(layers, embeddings, "norm0" in params[name])
-    return dataclasses.replace(state, params=params, batch_stats=stats)
+    started = dataclasses.replace(state, params=params, batch_stats=stats)
+    return with_average(started, state.average is not None)
 
 
 def check_fit(bundle: Bundle, networks: Networks, state: TrainState, *, frozen: bool = False) -> list[str]:
