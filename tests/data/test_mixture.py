@@ -107,6 +107,19 @@ def test_row_numbers_stand_for_the_same_batches(parts):
         equal({name: x[row] for name, x in arrays.items()} | numbers, batch)
 
 
+@pytest.mark.parametrize("resident", [False, True])
+def test_parts_of_the_hosts_make_up_the_batch_of_one(parts, resident):
+    whole = Mixture(parts, 12, seed=4, resident=resident)
+    own = [Mixture(parts, 12, seed=4, resident=resident, host=host, num_hosts=3) for host in range(3)]
+    assert {mixture.batches_per_epoch for mixture in own} == {whole.batches_per_epoch}
+    for method in ("epoch", "row_batches") if resident else ("epoch",):
+        streams = [getattr(mixture, method)(1, 1) for mixture in own]
+        for expected, *found in zip(getattr(whole, method)(1, 1), *streams, strict=True):
+            equal({name: np.concatenate([part[name] for part in found]) for name in expected}, expected)
+    with pytest.raises(ValueError, match="batch size is 12, expected a multiple of 5 hosts"):
+        Mixture(parts, 12, num_hosts=5)
+
+
 def test_rows_per_epoch_set_the_length_of_an_epoch(parts, folders):
     assert Mixture(parts, 10, rows_per_epoch=45).batches_per_epoch == 4
     assert Mixture([Part(f) for f in folders], 10).weights == [RecordInfo.load(f).counts["train"] for f in folders]

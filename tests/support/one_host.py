@@ -1,4 +1,4 @@
-"""`xdesc train` as one of several hosts, which sends itself a signal at a batch; argv[1] is the case, in JSON."""
+"""A training as one of several hosts, which sends itself a signal at a batch; argv[1] is the case, in JSON."""
 
 import json
 import os
@@ -31,4 +31,4 @@ def with_signal(*arguments):
 
 if case.get("signal"):
     Devices.batches = with_signal
-sys.exit(cli.main(["train", *case["arguments"]]))
+sys.exit(cli.main(case["arguments"]))

@@ -89,6 +89,22 @@ def test_members_equal_trainings_of_their_own(toy_folder, tmp_path, swept, varia
             assert mine["mean_rank1"] == pytest.approx(its["mean_rank1"], abs=5e-3)
 
 
+def test_the_other_form_and_other_optimisers_train_as_alone(toy_folder, tmp_path):
+    """Members that differ in numbers of the optimiser, on four devices; those with an average are apart."""
+    members = (
+        {"optimizer.b1": 0.8, "optimizer.clip_norm": 0.5, "optimizer.weight_decay": 0.05},
+        {"optimizer.clip_norm": 2.0, "optimizer.weight_decay": 0.01, "descriptors": ("toy-bits", "toy-unit")},
+        {"optimizer.ema": 0.9},
+    )
+    settings = SweepConfig(BASE, members=members)
+    workdir = sweep(config=config_file(tmp_path, settings), data=toy_folder, workdir=tmp_path / "w", backend="sharded")
+    assert sorted(entry["members_together"] for entry in read_results(workdir)) == [1, 2, 2]
+    for member in expand(settings):
+        alone, together = train(member.config, toy_folder, tmp_path / member.name), workdir / "members" / member.name
+        for a, b in zip(weights(together), weights(alone), strict=True):
+            np.testing.assert_allclose(a, b, atol=2e-3)
+
+
 def test_a_member_that_diverges_is_frozen_and_reported(swept):
     entries = read_results(swept)
     lost = next(entry for entry in entries if entry["fields"] == {"optimizer.learning_rate": 1e30})

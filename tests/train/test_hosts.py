@@ -53,14 +53,21 @@ def free_port() -> int:
         return found.getsockname()[1]
 
 
-def start(count, devices, arguments, **signals) -> list[subprocess.Popen]:
+def start(count, devices, arguments, stage="train", **signals) -> list[subprocess.Popen]:
     """`count` hosts of `devices` devices each; `signals`: what the last one sends itself, and at which batch."""
     flags = os.environ["XLA_FLAGS"].replace("device_count=4", f"device_count={devices}")
     address = f"127.0.0.1:{free_port()}"
     processes = []
     for i in range(count):
         case = {
-            "arguments": [*map(str, arguments), "--coordinator", address, f"--num-hosts={count}", f"--host-id={i}"],
+            "arguments": [
+                stage,
+                *map(str, arguments),
+                "--coordinator",
+                address,
+                f"--num-hosts={count}",
+                f"--host-id={i}",
+            ],
             **(signals if i == count - 1 else {}),
         }
         processes.append(
@@ -146,6 +153,35 @@ def test_what_two_hosts_began_three_end_as_one_does(stopped_by_two, config_file,
     ended = finished(start(3, 1, (*where(toy_records, run), "--config", config_file, "--backend=sharded")))
     assert [status for status, _, _ in ended] == [0, 0, 0], ended
     assert_same(run, one)
+
+
+@pytest.mark.parametrize("resident", [False, True])
+def test_two_hosts_train_a_descriptor_as_one_does(resident, descriptor_run, pair_parts, descriptor_config, tmp_path):
+    """With augmentation and dropout; the second time stopped by SIGTERM and gone on with under the other form."""
+    run, config = tmp_path / "run", tmp_path / "config.py"
+    values = repr(dataclasses.asdict(descriptor_config))
+    config.write_text(
+        "from xdesc_jax.config import from_dict\nfrom xdesc_jax.train.descriptors.config import DescriptorConfig\n\n\n"
+        f"def get_config():\n    return from_dict({values}, DescriptorConfig)\n"
+    )
+    words = ["--workdir", run, "--config", config, "--host-timeout=60"]
+    words += [word for part in pair_parts for word in ("--data", f"{part.path}={part.weight}")]
+    if resident:
+        config.write_text(config.read_text().replace("'resident': False", "'resident': True"))
+        ended = finished(start(2, 2, words, "train-descriptor", signal="SIGTERM", batch=3))
+        assert [status for status, _, _ in ended] == [0, 0], ended
+        assert "SIGTERM: saved at step" in ended[0][1]
+        words.append("--backend=sharded")
+    ended = finished(start(2, 2, words, "train-descriptor"))
+    assert [status for status, _, _ in ended] == [0, 0], ended
+    found, wanted = losses(run), losses(descriptor_run)
+    if resident:  # another order of rows
+        assert sorted(found)[-1] == 8 and (run / "start.json").exists()
+        return
+    assert sorted(found) == sorted(wanted)
+    np.testing.assert_allclose([found[s] for s in wanted], list(wanted.values()), rtol=1e-3)
+    figures = [json.loads((path / "validation.json").read_text())[-1] for path in (run, descriptor_run)]
+    assert figures[0]["mean_loss"] == pytest.approx(figures[1]["mean_loss"], rel=1e-2)
 
 
 @pytest.mark.parametrize("how", ["SIGSTOP", "SIGKILL"])

@@ -2,7 +2,8 @@
 
 In: folders with weights. Out: batches of `patch`, `pair` and `point` as a function of the step alone: step n takes
 from source k the batch divmod(n, its batches per epoch) of that source, so a smaller one comes round more often.
-The rows of a batch are interleaved, so that any contiguous part of it holds each source's share.
+The rows of a batch are interleaved, so that any contiguous part of it holds each source's share; a host takes the part
+of its place, so the batch is the same for any number of hosts.
 """
 
 from __future__ import annotations
@@ -84,6 +85,8 @@ class Mixture:
         resident: hold everything in memory.
         rows_per_epoch: rows of an epoch, rounded down to whole batches; None: an epoch ends when every source
             has been gone through once, the others more often.
+        host: index of this host.
+        num_hosts: hosts that share each batch; each reads all rows and keeps its own.
 
     Attributes:
         infos: what the folders hold.
@@ -103,6 +106,8 @@ class Mixture:
         seed: int = 0,
         resident: bool = False,
         rows_per_epoch: int | None = None,
+        host: int = 0,
+        num_hosts: int = 1,
     ):
         self.infos = pair_records(parts)
         rows = [sum(info.shard_rows(TRAIN)) for info in self.infos]
@@ -112,7 +117,10 @@ class Mixture:
             open_source(part.path, TRAIN, share, columns=COLUMNS, seed=seed, resident=resident)
             for part, share in zip(parts, self.shares, strict=True)
         ]
-        self._order = interleaved(self.shares)
+        if batch_size % num_hosts:
+            raise ValueError(f"batch size is {batch_size}, expected a multiple of {num_hosts} hosts")
+        own = batch_size // num_hosts
+        self._order = interleaved(self.shares)[host * own : (host + 1) * own]
         self.batches_per_epoch = max(source.batches_per_epoch for source in self._sources)
         if rows_per_epoch is not None:
             self.batches_per_epoch = rows_per_epoch // batch_size

@@ -21,7 +21,7 @@ from xdesc_jax.sweep.member_run import divergence, epochs_done, record
 from xdesc_jax.sweep.member_run import folder_of as run_of
 from xdesc_jax.sweep.results import append_result, read_results, write_merged
 from xdesc_jax.train.checkpoint import METRIC
-from xdesc_jax.train.devices import Devices
+from xdesc_jax.train.devices import Backend, Devices
 from xdesc_jax.train.run_directory import clear, history, keep_settings
 from xdesc_jax.train.translators import inputs
 
@@ -37,6 +37,7 @@ def run_sweep(
     shard: str = "0/1",
     population: int = 16,
     steps_per_dispatch: int = 1,
+    backend: Backend = "pmap",
     require_accelerator: bool = False,
     overwrite: bool = False,
 ) -> Path:
@@ -52,7 +53,7 @@ def run_sweep(
     info = RecordInfo.load(data)
     members = expand(settings)
     # What cannot be carried out must fail before anything is trained.
-    devices = Devices.choose([m.config.batch_size for m in members], require_accelerator, steps_per_dispatch)
+    devices = Devices.choose([m.config.batch_size for m in members], require_accelerator, steps_per_dispatch, backend)
     for member in members:
         inputs.choose_specs(info, member.config)
     if settings.halving and len({m.config.epochs for m in members}) > 1:
@@ -67,7 +68,7 @@ def run_sweep(
             "fields": ", ".join(settings.fields) or "none",
             "members of each population": [len(group) for group in plan.groups(mine, population)],
             "halving": f"one of {settings.halving} goes on" if settings.halving else None,
-            "devices": str(devices),
+            "devices": f"{devices}, {backend}",
         },
     )
     lines = workdir / "results" / f"{index}-of-{count}.jsonl"

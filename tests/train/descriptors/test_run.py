@@ -18,9 +18,11 @@ from xdesc_jax.config import OptimizerConfig, from_dict, load_config
 from xdesc_jax.data.mixture import Part
 from xdesc_jax.features import l2net
 from xdesc_jax.features.weights import write_arrays
+from xdesc_jax.train.checkpoint import load_state
 from xdesc_jax.train.descriptors.config import AugmentationConfig, DescriptorConfig
 from xdesc_jax.train.descriptors.export import load_descriptor
 from xdesc_jax.train.descriptors.run import train_descriptor
+from xdesc_jax.train.descriptors.step import create_state
 
 
 def weights(run: Path) -> list[np.ndarray]:
@@ -54,8 +56,10 @@ from pathlib import Path
 from xdesc_jax.data.mixture import Part
 from xdesc_jax.config import from_dict
 from xdesc_jax.train import checkpoint
+from xdesc_jax.train.checkpoint import load_state
 from xdesc_jax.train.descriptors.config import DescriptorConfig
 from xdesc_jax.train.descriptors.run import train_descriptor
+from xdesc_jax.train.descriptors.step import create_state
 save = checkpoint.Checkpoints.save
 def save_and_die(*arguments):
     save(*arguments)
@@ -79,6 +83,30 @@ def test_steps_of_a_dispatch_change_nothing(descriptor_run, pair_parts, descript
         assert a.keys() == b.keys() and a["step"] == b["step"]
     for a, b in zip(weights(run), weights(descriptor_run), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-3)
+
+
+def test_the_other_form_trains_the_same(descriptor_run, pair_parts, descriptor_config, tmp_path):
+    """On four devices, with augmentation and dropout; the form is no part of the configuration."""
+    run = train_descriptor(descriptor_config, pair_parts, tmp_path / "run", backend="sharded", steps_per_dispatch=2)
+    for a, b in zip(log_lines(run), log_lines(descriptor_run), strict=True):
+        assert a.keys() == b.keys() and a["step"] == b["step"]
+        assert a.get("loss", 0) == pytest.approx(b.get("loss", 0), rel=1e-3)
+    for a, b in zip(weights(run), weights(descriptor_run), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-3)
+    train_descriptor(descriptor_config, pair_parts, run)  # finished: the other form accepts the run
+
+
+def test_the_average_of_weights_is_what_is_exported(pair_parts, descriptor_config, tmp_path):
+    optimizer = dataclasses.replace(descriptor_config.optimizer, ema=0.6)
+    config = dataclasses.replace(descriptor_config, epochs=1, optimizer=optimizer)
+    run = train_descriptor(config, pair_parts, tmp_path / "run")
+    settings = json.loads((run / "config.json").read_text())
+    like = create_state(l2net.init(jax.random.key(0)), average=True)
+    state, _ = load_state(run, settings["hash"], like, "latest")
+    net = load_descriptor(run, "latest").net
+    for at, kernel in enumerate(net.kernels):
+        np.testing.assert_array_equal(kernel, state.average["params"][f"layer{at}"])
+    assert np.abs(net.kernels[0] - state.params["layer0"]).max() > 1e-4
 
 
 def test_other_settings_are_refused_with_the_difference(descriptor_run, pair_parts, descriptor_config, tmp_path):

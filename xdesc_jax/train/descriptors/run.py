@@ -20,11 +20,12 @@ from xdesc_jax.data.mixture import Mixture, Part, validation_rows
 from xdesc_jax.features import l2net
 from xdesc_jax.features.l2net import L2Net
 from xdesc_jax.files.whole import config_hash, content_hash, read_json, write_json
+from xdesc_jax.train import hosts
 from xdesc_jax.train.checkpoint import Checkpoints, Position
 from xdesc_jax.train.descriptors.config import DescriptorConfig
 from xdesc_jax.train.descriptors.step import DescriptorHyper, augment, create_state, keys_of, network_of, train_step
 from xdesc_jax.train.descriptors.validation import validator
-from xdesc_jax.train.devices import Devices
+from xdesc_jax.train.devices import Backend, Devices
 from xdesc_jax.train.loop import fit
 from xdesc_jax.train.optimizer import numbers_of
 from xdesc_jax.train.randomness import Use, key_of
@@ -39,6 +40,7 @@ def train_descriptor(
     *,
     init: Path | None = None,
     steps_per_dispatch: int = 1,
+    backend: Backend = "pmap",
     require_accelerator: bool = False,
     overwrite: bool = False,
 ) -> Path:
@@ -50,6 +52,7 @@ def train_descriptor(
         workdir: the run directory.
         init: weight file to start from, of either network.
         steps_per_dispatch: steps that the host hands to the devices at once; changes nothing but the speed.
+        backend: how the step runs on several devices, see `parallel.BACKENDS`; changes nothing but the speed.
         require_accelerator: fail where there is none, instead of training on the CPU.
         overwrite: discard what is in `workdir`.
 
@@ -61,16 +64,20 @@ def train_descriptor(
         FloatingPointError: training diverged.
     """
     run = Path(workdir)
-    devices = Devices.choose([config.batch_size], require_accelerator, steps_per_dispatch)
+    devices = Devices.choose([config.batch_size], require_accelerator, steps_per_dispatch, backend)
     device = f"{devices} ({os.cpu_count()} cores)" if devices.platform == "cpu" else str(devices)
     # What cannot be carried out must fail here, before anything is written.
     init = pretrained.resolve(init, "weights") if init else None
     given = l2net.load_either(init) if init else None
     with console.status("opening the records"):
-        training = Mixture(parts, config.batch_size, config.seed, config.resident, config.rows_per_epoch)
+        training = Mixture(
+            parts, config.batch_size, config.seed, config.resident, config.rows_per_epoch, jax.process_index(),
+            jax.process_count(),
+        )  # fmt: skip
         held_out = {name: validation_rows(p, config.validation_rows) for name, p in _names(parts).items()}
-    clear(run, overwrite)
-    run_hash = _prepare(run, config, parts, training, init, device)
+    with hosts.lead_first("settings"):
+        clear(run, overwrite)
+        run_hash = _prepare(run, config, parts, training, init, device)
     console.settings(
         f"xdesc train-descriptor -> {run}",
         {
@@ -81,19 +88,20 @@ def train_descriptor(
             ),
             "init": init,
             "epoch": f"{training.batches_per_epoch:,} steps, {training.rows:,} pairs",
-            "devices": device,
+            "devices": f"{device}, {jax.process_count()} host(s), {backend}",
         },
     )
     measure = validator(config.network, config.loss, config.margin, config.batch_size)
 
     def validate(state: TrainState) -> dict[str, Any]:
+        # Every host measures, by itself.
         held = jax.device_get(state.weights)
         return measure(network_of(**held), held_out)
 
     with closing(Checkpoints(run, run_hash)) as checkpoints:
         with console.status("preparing the network"):
             state, start = _begin(checkpoints, config, given)
-        if not (run / "start.json").exists():
+        if hosts.is_lead() and not (run / "start.json").exists():
             with console.status("validating what training starts from"):
                 write_json(run / "start.json", validate(state))  # untrained, or of the weights given
         fit(
@@ -101,7 +109,8 @@ def train_descriptor(
             checkpoints, run, config, keys_of(config.seed),
             DescriptorHyper(numbers_of(config.optimizer), config.margin),
         )  # fmt: skip
-    _summary(run)
+    if hosts.is_lead():
+        _summary(run)
     return run
 
 

@@ -1,12 +1,13 @@
 """The stage `xdesc train-descriptor`: records of pairs -> run directory.
 
-In: records folders of pairs, mixed by weight, and a configuration. Out: what `run` makes of them. Imports jax when it
-runs, and not before.
+In: records folders of pairs, mixed by weight, and a configuration. Out: what `run` makes of them, on one host or
+several. Imports jax when it runs, and not before.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from xdesc_jax.train.descriptors.config import DescriptorConfig
 
@@ -18,6 +19,11 @@ def train_descriptor(
     config: DescriptorConfig = DescriptorConfig(),  # noqa: B008
     init: Path | None = None,
     steps_per_dispatch: int = 1,
+    backend: Literal["pmap", "sharded"] = "pmap",
+    coordinator: str | None = None,
+    num_hosts: int | None = None,
+    host_id: int | None = None,
+    host_timeout: int = 100,
     require_accelerator: bool = False,
     overwrite: bool = False,
 ) -> Path:
@@ -30,6 +36,13 @@ def train_descriptor(
         config: the configuration.
         init: weight file to start from (.safetensors, .npz, .pth), of either network, or the name of shipped ones.
         steps_per_dispatch: steps that the host hands to the devices at once; changes nothing but the speed.
+        backend: how the step runs on several devices: `pmap` (each computes its part), or `sharded` (`jit` of the
+            global batch, XLA puts in the collectives); changes nothing but the speed.
+        coordinator: host:port of the first of several hosts, where jax does not find them out by itself (as it
+            does in a Slurm step, an indexed Kubernetes job, on TPU pods).
+        num_hosts: how many processes train together; 1: this one alone, wherever it runs.
+        host_id: which of them this is, from 0.
+        host_timeout: seconds after which a host that does not answer ends the run.
         require_accelerator: fail where there is none, instead of training on the CPU.
         overwrite: discard what is in the run directory.
 
@@ -41,9 +54,11 @@ def train_descriptor(
         FloatingPointError: training diverged.
     """
     from xdesc_jax.data.mixture import parse_parts
+    from xdesc_jax.train import hosts
     from xdesc_jax.train.descriptors import run
 
-    return run.train_descriptor(
-        config, parse_parts(data), workdir, init=init, steps_per_dispatch=steps_per_dispatch,
-        require_accelerator=require_accelerator, overwrite=overwrite,
-    )  # fmt: skip
+    with hosts.joined(coordinator, num_hosts, host_id, host_timeout):
+        return run.train_descriptor(
+            config, parse_parts(data), workdir, init=init, steps_per_dispatch=steps_per_dispatch, backend=backend,
+            require_accelerator=require_accelerator, overwrite=overwrite,
+        )  # fmt: skip
