@@ -97,7 +97,7 @@ def test_the_other_form_and_other_optimisers_train_as_alone(toy_folder, tmp_path
         {"optimizer.ema": 0.9},
     )
     settings = SweepConfig(BASE, members=members)
-    workdir = sweep(config=config_file(tmp_path, settings), data=toy_folder, workdir=tmp_path / "w", backend="sharded")
+    workdir = sweep(config=settings, data=toy_folder, workdir=tmp_path / "w", backend="sharded")
     assert sorted(entry["members_together"] for entry in read_results(workdir)) == [1, 2, 2]
     for member in expand(settings):
         alone, together = train(member.config, toy_folder, tmp_path / member.name), workdir / "members" / member.name

@@ -70,14 +70,7 @@ def keep_settings(
         versions = {name: importlib.metadata.version(name) for name in PACKAGES}
         write_json(path, {**settings, "versions": versions})
     elif (found := read_json(path))["hash"] != settings["hash"]:
-        if file == SETTINGS and (lacking := _lacking(found.get("config", {}), settings["config"])):
-            raise ValueError(
-                f"{run}: was started by an earlier version, whose configuration has no {', '.join(lacking)}; it cannot "
-                "go on with this one. Export it, and start from the exported file with --init in another folder"
-            )
-        parts = zip(decisive(found), decisive(settings), strict=True)
-        what = "; ".join(line for old, new in parts for line in differences(old, new))
-        refusal = ValueError(f"{run}: was started with other settings ({what}); pass --overwrite or another folder")
+        refusal = ValueError(_difference(run, file, found, settings, decisive))
         dry_run.output(run, dry_run.REFUSED, refusal)
         raise refusal
     elif dry_run.active():
@@ -89,6 +82,24 @@ def keep_settings(
 
 def _epochs(run: Path, settings: dict[str, Any]) -> tuple[int, int, str]:
     return max((entry["epoch"] for entry in history(run)), default=0), settings["config"]["epochs"], "epochs"
+
+
+def _difference(
+    run: Path,
+    file: str,
+    found: dict[str, Any],
+    settings: dict[str, Any],
+    decisive: Callable[[dict[str, Any]], Sequence[Any]],
+) -> str:
+    """Why a run cannot go on with these settings."""
+    if file == SETTINGS and (lacking := _lacking(found.get("config", {}), settings["config"])):
+        return (
+            f"{run}: was started by an earlier version, whose configuration has no {', '.join(lacking)}; it cannot "
+            "go on with this one. Export it, and start from the exported file with --init in another folder"
+        )
+    parts = zip(decisive(found), decisive(settings), strict=True)
+    what = "; ".join(line for old, new in parts for line in differences(old, new))
+    return f"{run}: was started with other settings ({what}); pass --overwrite or another folder"
 
 
 def _lacking(found: dict[str, Any], expected: dict[str, Any], prefix: str = "") -> list[str]:

@@ -88,7 +88,7 @@ def train_descriptor(
             ),
             "init": init,
             "epoch": f"{training.batches_per_epoch:,} steps, {training.rows:,} pairs",
-            "devices": f"{device}, {console.counted(jax.process_count(), 'host')}, {backend}",
+            "devices": f"{device}, {jax.process_count()} host(s), {backend}",
         },
     )
     measure = validator(config.network, config.loss, config.margin, config.batch_size)

@@ -1,7 +1,7 @@
 """The stage `xdesc train-descriptor`: records of pairs -> run directory.
 
-In: records folders of pairs, mixed by weight, and a configuration. Out: what `run` makes of them. Imports jax when it
-runs, and not before.
+In: records folders of pairs, mixed by weight, and a configuration. Out: what `run` makes of them, on one host or
+several. Imports jax when it runs, and not before.
 """
 
 from __future__ import annotations
