@@ -189,7 +189,7 @@ def test_what_a_file_holds_is_a_descriptor_by_its_older_name_too(monkeypatch, ca
 def test_global_options_stand_before_or_after_the_stage(words, monkeypatch):
     seen = []
     monkeypatch.setattr(console, "set_verbosity", lambda quiet, verbose: seen.append((quiet, verbose)))
-    assert called(monkeypatch, words) == {} and seen == [(True, "-v" in words)]
+    assert called(monkeypatch, words) == {} and seen[-1] == (True, "-v" in words)
 
 
 def test_plugins_may_be_several(monkeypatch):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from xdesc_jax import console
 from xdesc_jax.train.descriptors.config import DescriptorConfig
 
 
@@ -40,8 +41,9 @@ def train_descriptor(
         ValueError: settings that do not fit the data or the devices, or a run made with other settings.
         FloatingPointError: training diverged.
     """
-    from xdesc_jax.data.mixture import parse_parts
-    from xdesc_jax.train.descriptors import run
+    with console.status("starting jax"):
+        from xdesc_jax.data.mixture import parse_parts
+        from xdesc_jax.train.descriptors import run
 
     return run.train_descriptor(
         config, parse_parts(data), workdir, init=init, steps_per_dispatch=steps_per_dispatch,
