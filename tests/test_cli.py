@@ -196,7 +196,7 @@ def test_a_former_name_of_a_stage_stands_for_its_words_of_now(words, monkeypatch
 def test_global_options_stand_before_or_after_the_stage(words, monkeypatch):
     seen = []
     monkeypatch.setattr(console, "set_verbosity", lambda quiet, verbose: seen.append((quiet, verbose)))
-    assert called(monkeypatch, words) == {} and seen == [(True, "-v" in words)]
+    assert called(monkeypatch, words) == {} and seen[-1] == (True, "-v" in words)
 
 
 def test_plugins_may_be_several(monkeypatch):

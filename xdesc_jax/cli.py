@@ -179,8 +179,8 @@ def _launcher(app: App) -> Callable[..., None]:
         Args:
             words: the stage and what it is given.
             plugin: FILE.py or module that registers your own descriptors; may be given again.
-            quiet: print errors and warnings alone.
-            verbose: print more of what happens.
+            quiet: print errors and the result alone.
+            verbose: print all settings, and what COLMAP, TensorFlow and jax have to say.
             dry_run: say what would be read, made and skipped; write nothing.
         """
         console.set_verbosity(quiet, verbose)
@@ -234,6 +234,7 @@ def _status(run: Callable[[], Any], called: Sequence[Words], name: str = "xdesc"
         console.error(str(message))
         return status
 
+    console.set_verbosity(False, False)  # until the global options are read
     try:
         run()
     except CycloptsError as error:

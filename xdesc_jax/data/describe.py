@@ -45,7 +45,8 @@ def describe(
         ValueError: records without patches, a descriptor that is not computed from patches, or no weights for it.
         FileExistsError: `out` holds something else.
     """
-    from xdesc_jax.features.describe import describe_patches, describer, weight_file
+    with console.status("starting jax"):
+        from xdesc_jax.features.describe import describe_patches, describer, weight_file
 
     info = RecordInfo.load(records)
     if not info.has_patches:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
+from xdesc_jax import console
 from xdesc_jax.data.build import LOCAL, Build, build, make, work_folder
 from xdesc_jax.data.origin import Origin
 from xdesc_jax.data.plan import RecordSettings
@@ -87,7 +88,8 @@ def records(
     if beam:
         if format != "tfds":
             raise ValueError(f"format is {format!r}, a pipeline writes 'tfds' alone; 'npy' is made without --beam")
-        from xdesc_jax.data.beam import Pipeline
+        with console.status("starting Apache Beam"):
+            from xdesc_jax.data.beam import Pipeline
 
         pipeline = Pipeline(runner, processes, beam_options, strict)
         builder, by_what = pipeline.build, {"beam": beam, "beam_options": pipeline.options}

@@ -80,9 +80,9 @@ def export(
         bundle, base = load(run), None
         networks = {name: [{"kernel": k, "bias": b} for k, b in layers] for name, layers in bundle.networks.items()}
     else:
-        from xdesc_jax.train.translators.trained import load_model
-
         with console.status(f"reading the {which} checkpoint"):
+            from xdesc_jax.train.translators.trained import load_model
+
             model = load_model(run, which)
         bundle = to_bundle(model, {"checkpoint": which, "xdesc_jax": __version__})
         base, networks = model.base, model.networks

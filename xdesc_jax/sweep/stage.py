@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
+from xdesc_jax import console
 from xdesc_jax.sweep.config import SweepConfig
 
 
@@ -47,7 +48,8 @@ def sweep(
         ValueError: a field or value that does not exist, settings that do not fit the data or the devices, or a folder
             of another sweep.
     """
-    from xdesc_jax.sweep.run import run_sweep
+    with console.status("starting jax"):
+        from xdesc_jax.sweep.run import run_sweep
 
     return run_sweep(
         config, data, workdir, shard=shard, population=population, steps_per_dispatch=steps_per_dispatch,

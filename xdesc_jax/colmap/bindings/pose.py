@@ -130,30 +130,6 @@ def _errors_px(xy: np.ndarray, points: np.ndarray, pose: Pose, intrinsics: pycol
     return np.where(np.isfinite(errors), errors, np.inf)
 
 
-def _covariances(
-    half_angled: np.ndarray | None, pose: Pose, middle: np.ndarray
-) -> tuple[np.ndarray, np.ndarray] | tuple[None, None]:
-    """Covariances of (rotation, translation) and of the position, from COLMAP's of a pose around `middle`.
-
-    COLMAP's are of the vector part of a small quaternion, which is half the angle.
-    """
-    if half_angled is None or not np.isfinite(half_angled).all():
-        return None, None
-    angles = np.array([2.0, 2, 2, 1, 1, 1])
-    around = half_angled * np.outer(angles, angles)
-    # With t' = t - R m, a rotation by w also moves the translation: dt' = dt - w x R m.
-    back = np.eye(6)
-    back[3:, :3] = _cross(pose.rotation @ middle)
-    # And with c = -R^T t: dc = -R^T (dt - w x t).
-    to_position = -pose.rotation.T @ np.hstack([_cross(pose.translation), np.eye(3)])
-    return back @ around @ back.T, to_position @ around @ to_position.T
-
-
-def _cross(a: np.ndarray) -> np.ndarray:
-    """The matrix [3, 3] of x -> a x x."""
-    return np.array([[0, -a[2], a[1]], [a[2], 0, -a[0]], [-a[1], a[0], 0]])
-
-
 def _intrinsics(camera: Camera) -> pycolmap.Camera:
     try:
         return pycolmap.Camera(model=camera.model, width=camera.width, height=camera.height, params=list(camera.params))

@@ -7,7 +7,7 @@ whose rows hold two patches of one point (`patch`, `pair`) and the point's numbe
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -70,10 +70,14 @@ def pairs(
     found = console.counted(len(source.names), "photo" if photos is not None else "place")
     chosen = {"warped": warped} if photos is not None else {"places": places}
     shown = {"photos": photos, "multiview": multiview, "found": found, **chosen, "processes": processes}
-    info = make("pairs", shown, out, source, work, settings, overwrite, build, pairs)
-    if isinstance(source, WarpedPairs) and len(source.residuals):
-        _summarize_residuals(source.residuals)
-    return info
+
+    def build_and_tell(*given: Any) -> RecordInfo:
+        info = build(*given)
+        if isinstance(source, WarpedPairs) and len(source.residuals):
+            _summarize_residuals(source.residuals)
+        return info
+
+    return make("pairs", shown, out, source, work, settings, overwrite, build_and_tell, pairs)
 
 
 def _summarize_residuals(residuals: np.ndarray) -> None:

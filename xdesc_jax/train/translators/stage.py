@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
+from xdesc_jax import console
 from xdesc_jax.config import TrainConfig
 
 
@@ -57,8 +58,9 @@ def train(
         ValueError: settings that do not fit the data or the devices, or a run made with other settings.
         FloatingPointError: training diverged.
     """
-    from xdesc_jax.train import hosts
-    from xdesc_jax.train.translators import run
+    with console.status("starting jax"):
+        from xdesc_jax.train import hosts
+        from xdesc_jax.train.translators import run
 
     with hosts.joined(coordinator, num_hosts, host_id, host_timeout):
         return run.train(
