@@ -65,7 +65,7 @@ def test_features_are_extracted_where_none_are_given(scene_folder, tmp_path):
 
 
 def test_something_to_extract_must_be_named(scene_folder, tmp_path):
-    with pytest.raises(ValueError, match="name the descriptors"):
+    with pytest.raises(ValueError, match="name --descriptors"):
         homography(scene_folder, out=tmp_path / "out")
 
 
