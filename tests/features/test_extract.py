@@ -337,7 +337,7 @@ def test_limit_on_given_keypoints_is_refused(photos, tmp_path):
 def test_command_line_gives_one_line_for_bad_input(photos, tmp_path, capsys):
     words = ["extract", str(photos), str(tmp_path / "out"), "--keypoints", "opencv"]
     assert cli.main([*words, "--descriptors", "opencv-sift", "colmap-sift", "--max-keypoints", "5"]) == 2
-    assert capsys.readouterr().err.startswith("error: descriptor 'colmap-sift' exists only")
+    assert "error: descriptor 'colmap-sift' exists only" in capsys.readouterr().err
     assert cli.main([*words, "--descriptors", "opencv-sift", "--processes", "1", "--strict"]) == 0
     assert sorted(read(tmp_path / "out", "opencv-sift")) == sorted(NAMES)
 

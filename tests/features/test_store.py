@@ -292,7 +292,10 @@ def test_a_file_without_photos_says_what_it_is(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"config": {}, "hash": "", "data": "", "init": None, "versions": {}}, r"lacks \['specs'\]"),
+        (
+            {"config": {}, "hash": "", "data": "", "init": None, "versions": {}},
+            r"not of `xdesc train`, lacks \['specs'\]",
+        ),
         (
             {"config": {}, "specs": {"a": {"name": "a"}}, "hash": "", "data": "", "init": None, "versions": {}},
             "not a configuration of this version .*'width'",

@@ -409,7 +409,7 @@ def test_matches_of_other_photos_are_refused(made, capsys, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--photos", "{p}"], "name features and their matches"),
+        (["--photos", "{p}"], "xdesc show expects INPUTS"),
         (["{f}", "--photos", "{p}"], "matches are shown with their features"),
         (["{f}", "{f}", "--photos", "{p}"], "holds features, expected the match file at the end"),
         (["{f}", "{m}", "--photos", "{p}/none"], "none: no such folder of photos"),

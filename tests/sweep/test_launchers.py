@@ -54,6 +54,10 @@ def test_submitit_jobs_train_their_shards(monkeypatch, tmp_path):
     from pipelines import sweep_submitit
 
     monkeypatch.setattr(sweep_submitit, "sweep", lambda **settings: None)
+    (tmp_path / "c.py").write_text(
+        "from xdesc_jax.config import TrainConfig\nfrom xdesc_jax.sweep.config import SweepConfig\n\n\n"
+        "def get_config():\n    return SweepConfig(TrainConfig())\n"
+    )
     jobs = sweep_submitit.submit(
         tmp_path / "c.py", tmp_path / "data", tmp_path / "w", shards=3, cluster="debug", slurm=("slurm_partition=gpu",)
     )

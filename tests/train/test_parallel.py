@@ -22,7 +22,7 @@ from xdesc_jax.train.translators.run import train
 EIGHT_DEVICES = """
 import json
 import jax, numpy as np
-from tests.train import test_step as cases
+from tests.train.translators import test_step as cases
 from xdesc_jax.train import parallel
 
 def run(variant, form, count, together):

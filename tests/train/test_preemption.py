@@ -54,11 +54,11 @@ def test_a_terminated_run_is_saved_and_ends_as_an_uninterrupted_one(
             train(toy_config, toy_records, run, steps_per_dispatch=together)
     step = stopped.value.step
     assert stopped.value.code == 0 and 5 <= step <= 8
-    assert f"SIGTERM: saved at step {step} of 48; started again, the run goes on from there" in capsys.readouterr().out
+    assert f"SIGTERM: saved at step {step} of 48; started again, the run goes on from there" in capsys.readouterr().err
     assert (run / "checkpoints" / f"{step:08d}").is_dir()
     assert signal.getsignal(signal.SIGTERM) == before
     train(toy_config, toy_records, run, steps_per_dispatch=together)
-    assert f"going on from step {step} " in capsys.readouterr().out
+    assert f"going on from step {step} " in capsys.readouterr().err
     found, expected = (jax.tree.leaves(load_model(path, "latest").networks) for path in (run, straight))
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, atol=0 if together == 1 else 1e-3)
