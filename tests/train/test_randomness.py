@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import subprocess
-import sys
 
 import jax
 import numpy as np
 import pytest
 from jax.extend import random as extended
 
-from tests.support.root import ROOT
 from xdesc_jax.config import JitterConfig, LossConfig, ModelConfig, TrainConfig
 from xdesc_jax.features import l2net
 from xdesc_jax.networks import mlp
@@ -26,86 +22,6 @@ from xdesc_jax.train.translators import step as translator_step
 from xdesc_jax.train.translators.run import train
 
 # --- Devices ---------------------------------------------------------------------------------------------
-
-# Runs in a process of its own, which has eight devices: 32 rows of patches, of which 5 are padding, with jitter, and 32
-# pairs with dropout and augmentation at their defaults. Gradients are Adam's first moments after a step. In float64, so
-# that no ReLU and no hardest negative turns on the rounding of a sum over devices.
-DEVICES = """
-import dataclasses, json
-from functools import partial
-import jax, numpy as np
-jax.config.update("jax_enable_x64", True)
-from tests.train.descriptors import test_step as pairs
-from xdesc_jax.config import JitterConfig, ModelConfig, TrainConfig
-from xdesc_jax.descriptors import get_spec
-from xdesc_jax.networks import mlp
-from xdesc_jax.train import parallel
-from xdesc_jax.train.descriptors.config import DescriptorConfig
-from xdesc_jax.train.descriptors.step import train_step as descriptor_step
-from xdesc_jax.train.translators import inputs, step as translators
-
-batch = pairs.make_batch(32, padding=5)
-
-def translator(axis):
-    names = ("sift", "brief")
-    config = TrainConfig(
-        descriptors=names, inputs="patches", model=ModelConfig(embedding_width=6, hidden_handcrafted=(9,)),
-        jitter=JitterConfig(10.0, 0.1, 1.0, 0.05, 0.1, 0.02),
-    )
-    specs = {n: get_spec(n) for n in names}
-    networks = mlp.build_networks(specs, config.model, axis)
-    state = translators.first_state(networks, config)
-    state = jax.tree.map(lambda x: x.astype(np.float64) if x.dtype == np.float32 else x, state)
-    inputs_of = inputs.inputs_function(config, specs, {"sift": 1.0, "brief": 1.0}, augment=True)
-    step = partial(
-        translators.train_step, networks=networks, inputs_of=inputs_of, variant="linear", distance="squared",
-    )
-    own = {"patch": batch["patch"], "mask": batch["mask"]}
-    return step, state, own, translators.keys_of(config), translators.hyper_of(config)
-
-def descriptor(axis):
-    step = partial(
-        descriptor_step, kind="hardnet", loss="hardnet", augmentation=pairs.augment_wide,
-        dropout=DescriptorConfig().dropout,
-    )
-    return step, pairs.fresh(), batch, pairs.KEYS, pairs.HYPER
-
-def run(make, form, count):
-    backend, devices = parallel.BACKENDS[form], jax.local_devices()[:count]
-    step, state, rows, keys, hyper = make(backend.axis_name)
-    mapped = backend.step(step, devices)
-    state, metrics = mapped(backend.replicate(state, devices), backend.split([rows], devices), keys, hyper)
-    leaves = jax.tree.leaves(jax.device_get(state.opt_state.mu))
-    return np.concatenate([np.ravel(x) for x in leaves])
-
-assert len(jax.local_devices()) == 8
-for make in (translator, descriptor):
-    one = run(make, "pmap", 1)
-    for form, count in CASES:
-        off = np.linalg.norm(run(make, form, count) - one) / np.linalg.norm(one)
-        print(json.dumps([make.__name__, form, count, float(off)]))
-"""
-CASES = [("pmap", 2), ("pmap", 8), ("sharded", 1), ("sharded", 8)]
-
-
-@pytest.fixture(scope="module")
-def deviations() -> dict[tuple[str, str, int], float]:
-    """Of gradients from those of one device, relative to their length."""
-    flags = os.environ["XLA_FLAGS"].replace("device_count=4", "device_count=8")
-    paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-c", f"CASES = {CASES}\n{DEVICES}"],
-        env=os.environ | {"XLA_FLAGS": flags, "PYTHONPATH": paths}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
-    return {(kind, form, count): off for kind, form, count, off in found}
-
-
-@pytest.mark.parametrize(("form", "count"), CASES)
-@pytest.mark.parametrize("kind", ["translator", "descriptor"])
-def test_jitter_and_dropout_are_the_same_on_any_devices(deviations, kind, form, count):
-    assert deviations[kind, form, count] <= 1e-6
 
 
 @pytest.mark.parametrize("count", [2, 4])
