@@ -39,8 +39,8 @@ from xdesc_jax.features.describe import describer
 from xdesc_jax.networks import mlp
 from xdesc_jax.networks.mlp import build_networks
 from xdesc_jax.train import parallel
+from xdesc_jax.train.rank1 import rank1
 from xdesc_jax.train.translators.step import create_state, read_inputs
-from xdesc_jax.train.translators.validation import rank1
 
 DESCRIBED = ("brief", "sift", "hardnet-xdesc", "sosnet-xdesc")  # whose weights ship with the package
 PAPER_SAMPLES, BATCH = 37_000_000, 1024
@@ -126,7 +126,7 @@ def paper_training(samples: int, rows: int, together: int, matmul: str) -> Resul
     def joint_rank1() -> float:
         variables = {"params": state.params, "batch_stats": state.batch_stats}
         embedded = [mlp.embed(plain, variables, held_out[name], name) for name in plain.names]
-        return float(np.mean([rank1(a, b) for i, a in enumerate(embedded) for b in embedded[i + 1 :]]))
+        return float(np.mean([float(rank1(a, b)) for i, a in enumerate(embedded) for b in embedded[i + 1 :]]))
 
     def dispatch(order: np.ndarray) -> Any:
         nonlocal state

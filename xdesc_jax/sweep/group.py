@@ -32,7 +32,7 @@ from xdesc_jax.train.state import TrainState
 from xdesc_jax.train.translators import inputs, preparation
 from xdesc_jax.train.translators.population import member, population_step, stack, stack_hyper, stack_keys
 from xdesc_jax.train.translators.step import Hyper, first_state, hyper_of, keys_of
-from xdesc_jax.train.translators.validation import validator
+from xdesc_jax.train.translators.validation import population_validator
 
 
 def folder_of(workdir: Path, members: Sequence[Member], until: int) -> Path:
@@ -78,20 +78,19 @@ def train_group(
         step=preparation.step_of(networks, shared, specs, statistics, batches.per_epoch),
         in_turn=devices.platform == "cpu",
     )
-    measure = validator(plain)
+    measure = population_validator(plain, [run.names for run in runs])
 
     def validate(now: Any) -> dict[str, Any]:
         held = jax.device_get(now)
         done = int(held.step)
         position = Position(done, done // batches.per_epoch, 0)
         found = {}
-        for i, run in enumerate(runs):
+        measured = measure(held.weights, rows)
+        for i, (run, figures) in enumerate(zip(runs, measured, strict=True)):
             if held.stopped[i]:
                 run.keep_divergence(int(held.stopped[i]))
                 continue
-            own = member(held, i)
-            figures = measure(own.weights, rows, run.names)
-            run.keep(own, position, figures)
+            run.keep(member(held, i), position, figures)
             found[members[i].name] = figures[METRIC]
         for run in runs:
             run.checkpoints.verify()

@@ -7,29 +7,33 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 BLOCK = 1024  # query rows compared at a time
 
 
-@jax.jit
-def _hits(query: jax.Array, own: jax.Array, database: jax.Array) -> jax.Array:
-    product = jnp.matmul(query, database.T, precision="highest")
-    closeness = product - 0.5 * jnp.sum(database * database, axis=1)  # larger is nearer
-    partner = jnp.take_along_axis(closeness, own[:, None], axis=1)
-    tolerance = 1e-6 * (1 + jnp.abs(partner))  # the rounding of equal distances
-    nearest = jnp.all(closeness <= partner + tolerance, axis=1)
-    # Of k rows as near (the same BRIEF code twice, or a network that gives one answer to all) chance finds 1 / k.
-    as_near = jnp.sum(closeness >= partner - tolerance, axis=1)
-    return jnp.sum(jnp.where(nearest, 1.0 / as_near, 0.0))
-
-
-def rank1(query: jax.Array, database: jax.Array) -> float:
+def share_found_first(query: jax.Array, database: jax.Array) -> jax.Array:
     """Share of query rows whose nearest database row is their own partner; one of k rows as near counts 1 / k.
 
     Args:
         query: [N, D] float32.
         database: [N, D] float32; row n is the partner of query row n.
+
+    Returns:
+        A float32; matrices of `BLOCK` rows are made one after another.
     """
-    own = jnp.arange(len(query))
-    parts = [_hits(query[i : i + BLOCK], own[i : i + BLOCK], database) for i in range(0, len(query), BLOCK)]
-    return float(sum(parts)) / len(query)
+    half_squares = 0.5 * jnp.sum(database * database, axis=1)
+
+    def hit(own: tuple[jax.Array, jax.Array]) -> jax.Array:
+        row, partner = own
+        closeness = jnp.matmul(database, row, precision="highest") - half_squares  # larger is nearer
+        tolerance = 1e-6 * (1 + jnp.abs(closeness[partner]))  # the rounding of equal distances
+        # Of k rows as near (the same BRIEF code twice, or a network that gives one answer to all) chance finds 1 / k.
+        as_near = jnp.sum(closeness >= closeness[partner] - tolerance)
+        return jnp.where(jnp.all(closeness <= closeness[partner] + tolerance), 1.0 / as_near, 0.0)
+
+    count = len(query)
+    return jnp.sum(lax.map(hit, (query, jnp.arange(count)), batch_size=min(BLOCK, count))) / count
+
+
+rank1 = jax.jit(share_found_first)

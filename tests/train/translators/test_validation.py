@@ -13,7 +13,8 @@ from tests.support.objective_reference import errors, unit
 from xdesc_jax.config import ModelConfig
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, unit_rows
 from xdesc_jax.networks import mlp
-from xdesc_jax.train.translators.validation import validator
+from xdesc_jax.train.translators.validation import measured as measured_by
+from xdesc_jax.train.translators.validation import population_validator, validator
 
 SPECS = {"bits": binary_spec("bits", 9, hidden=(12,)), "unit": DescriptorSpec("unit", 8, hidden=(12,))}
 ROWS = 40
@@ -78,10 +79,31 @@ def test_embeddings_of_a_pair_are_compared_with_each_other(measured):
     assert figures["mean_rank1"] == pytest.approx(np.mean(ranks))
 
 
-def test_the_descriptors_asked_for_alone_are_measured(measured):
-    variables, rows, _ = measured
+def test_members_of_a_population_are_measured_as_each_alone_and_of_their_descriptors_alone(measured):
+    """The second has other weights, and one of the descriptors."""
+    variables, rows, expected = measured
     networks = mlp.build_networks(SPECS, ModelConfig(embedding_width=5))
-    narrow = jax.tree.map(np.float32, variables)
-    figures = validator(networks)(narrow, {"unit": jnp.asarray(rows["unit"], jnp.float32)}, ["unit"])
-    assert list(figures["translation_error"]) == list(figures["rank1"]) == ["unit->unit"]
-    assert figures["bit_accuracy"] == figures["joint_rank1"] == {}
+    first = jax.tree.map(np.float32, variables)
+    second = jax.tree.map(lambda x: x[..., ::-1], first)
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), first, second)
+    held = {name: jnp.asarray(x, jnp.float32) for name, x in rows.items()}
+    one, other = population_validator(networks, [tuple(SPECS), ("unit",)])(stacked, held)
+    for measure, figures in expected.items():
+        assert one[measure] == pytest.approx(figures, rel=1e-5)
+    assert list(other["translation_error"]) == list(other["rank1"]) == ["unit->unit"]
+    assert other["bit_accuracy"] == other["joint_rank1"] == {}
+    alone = validator(networks)(second, held)
+    assert other["translation_error"]["unit->unit"] == pytest.approx(alone["translation_error"]["unit->unit"], rel=1e-5)
+    assert other["mean_rank1"] == other["rank1"]["unit->unit"] == pytest.approx(alone["rank1"]["unit->unit"])
+
+
+def test_the_program_grows_with_the_descriptors_and_not_with_their_pairs():
+    def products(count):
+        specs = {f"unit-{i}": DescriptorSpec(f"unit-{i}", 8, hidden=(12,)) for i in range(count)}
+        networks = mlp.build_networks(specs, ModelConfig(embedding_width=5))
+        variables = jax.eval_shape(partial(mlp.init_variables, networks), jax.random.key(0))
+        rows = dict.fromkeys(specs, jax.ShapeDtypeStruct((ROWS, 8), jnp.float32))
+        return str(jax.make_jaxpr(partial(measured_by, networks))(variables, rows)).count("dot_general")
+
+    two, four, eight = products(2), products(4), products(8)
+    assert eight - four == 2 * (four - two)

@@ -70,7 +70,7 @@ def validator(
         result: dict[str, Any] = {"rank1": {}, "fpr95": {}, "loss": {}}
         for name, pairs in sources.items():
             rows = np.stack([described(net, pairs[PATCH]), described(net, pairs[PAIR])])
-            result["rank1"][name] = rank1(jnp.asarray(rows[0]), jnp.asarray(rows[1]))
+            result["rank1"][name] = float(rank1(rows[0], rows[1]))
             positive = np.linalg.norm(rows[0] - rows[1], axis=1)
             result["fpr95"][name] = false_positive_rate(positive, stranger_distances(*rows))
             result["loss"][name] = mean_loss(pairs, rows)

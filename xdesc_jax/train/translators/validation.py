@@ -1,61 +1,121 @@
 """Validation: how well every source translates to every target, and matches in the joint space.
 
 In: variables and aligned rows of photos not trained on. Out: translation error per pair, bit accuracy, and
-rank-1 retrieval for every source -> target and for every pair in the joint space.
+rank-1 retrieval for every source -> target and for every pair in the joint space. All of it is one program, whose size
+grows with the number of descriptors and not with that of their pairs, and leaves the device in one transfer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from xdesc_jax.networks import losses, mlp
 from xdesc_jax.networks.mlp import Networks, Variables
-from xdesc_jax.train.rank1 import rank1
+from xdesc_jax.train.rank1 import share_found_first
+
+Rows = Mapping[str, jax.Array]
+Figures = dict[str, Any]
 
 
-def validator(networks: Networks) -> Callable[..., dict[str, Any]]:
-    """Makes the measuring function of a model; its jitted parts compile once.
+def validator(networks: Networks) -> Callable[[Variables, Rows], Figures]:
+    """Makes the measuring function of a model.
 
     Returns:
-        (variables, canonical rows [N, D] by descriptor, which descriptors, None: all) -> {
+        (variables, canonical rows [N, D] by descriptor) -> {
             'translation_error': {'s->t': L^T}, 'bit_accuracy': {'s->t': share of bits, binary t},
             'rank1': {'s->t': share}, 'joint_rank1': {'s|t': share}, 'mean_rank1': mean of all of them
             (but the trivial s|s)}.
     """
-    translate = jax.jit(
-        lambda variables, x, source, target: mlp.translate(networks, variables, x, source, target),
-        static_argnums=(2, 3),
-    )
-    embed = jax.jit(lambda variables, x, source: mlp.embed(networks, variables, x, source), static_argnums=2)
+    program = jax.jit(partial(measured, networks))
+    return lambda variables, rows: _figures(networks.names, jax.device_get(program(variables, rows)))
 
-    def measure(
-        variables: Variables, rows: Mapping[str, jax.Array], names: Sequence[str] | None = None
-    ) -> dict[str, Any]:
-        names = networks.names if names is None else names
-        result: dict[str, Any] = {"translation_error": {}, "bit_accuracy": {}, "rank1": {}, "joint_rank1": {}}
-        for source in names:
-            for target in names:
-                if networks.kind == "pair" and source == target:
-                    continue
-                pair, binary = f"{source}->{target}", networks.specs[target].binary
-                predicted, wanted = translate(variables, rows[source], source, target), rows[target]
-                result["translation_error"][pair] = float(jnp.mean(losses.translation_error(predicted, wanted, binary)))
-                if binary:
-                    predicted = (predicted > 0).astype(jnp.float32)  # logit 0 is probability 0.5
-                    result["bit_accuracy"][pair] = float(jnp.mean(predicted == wanted))
-                result["rank1"][pair] = rank1(predicted, wanted)
-        if networks.kind == "encoder_decoder":
-            embedded = {name: embed(variables, rows[name], name) for name in names}
-            for i, a in enumerate(names):
-                for b in names[i + 1 :]:
-                    result["joint_rank1"][f"{a}|{b}"] = rank1(embedded[a], embedded[b])
-        ranks = [*result["rank1"].values(), *result["joint_rank1"].values()]
-        result["mean_rank1"] = float(np.mean(ranks))
-        return result
+
+def population_validator(
+    networks: Networks, names: Sequence[Sequence[str]]
+) -> Callable[[Variables, Rows], list[Figures]]:
+    """Makes the measuring function of a population, whose members are measured in one dispatch.
+
+    Args:
+        networks: of all members.
+        names: the descriptors of each member, K of them.
+
+    Returns:
+        (variables of K members, [K, ...] each, rows) -> what `validator` gives of each, of its descriptors alone.
+    """
+    program = jax.jit(lambda variables, rows: lax.map(lambda own: measured(networks, own, rows), variables))
+
+    def measure(variables: Variables, rows: Rows) -> list[Figures]:
+        of_all = jax.device_get(program(variables, rows))
+        return [_figures(own, jax.tree.map(itemgetter(i), of_all)) for i, own in enumerate(names)]
 
     return measure
+
+
+def measured(networks: Networks, variables: Variables, rows: Rows) -> dict[str, dict[Any, jax.Array]]:
+    """Figures by measure and (source, target)."""
+    translation = _of_pair_networks if networks.kind == "pair" else _of_joint_space
+    return translation(networks, variables, rows)
+
+
+def _of_joint_space(networks: Networks, variables: Variables, rows: Rows) -> dict[str, dict[Any, jax.Array]]:
+    """Embeddings are stacked, so that what follows is written once a target, and once for all pairs."""
+    names = networks.names
+    embedded = jnp.stack([mlp.embed(networks, variables, rows[name], name) for name in names])  # [A, N, E]
+    found: dict[str, dict[Any, jax.Array]] = {"translation_error": {}, "bit_accuracy": {}, "rank1": {}}
+    for target in names:
+
+        def one(z: jax.Array, target: str = target) -> dict[str, jax.Array]:
+            raw = mlp.apply(networks, variables, f"decoder/{target}", z)
+            return _compared(networks, mlp.finish(raw, networks.specs[target]), rows[target], target)
+
+        for measure, values in lax.map(one, embedded).items():
+            found[measure] |= {(source, target): values[i] for i, source in enumerate(names)}
+    first, second = np.triu_indices(len(names), k=1)
+    if len(first):
+        joint = lax.map(lambda pair: share_found_first(embedded[pair[0]], embedded[pair[1]]), (first, second))
+        found["joint_rank1"] = {
+            (names[a], names[b]): joint[n] for n, (a, b) in enumerate(zip(first, second, strict=True))
+        }
+    return found
+
+
+def _of_pair_networks(networks: Networks, variables: Variables, rows: Rows) -> dict[str, dict[Any, jax.Array]]:
+    found: dict[str, dict[Any, jax.Array]] = {"translation_error": {}, "bit_accuracy": {}, "rank1": {}}
+    for source in networks.names:
+        for target in networks.names:
+            if source != target:
+                predicted = mlp.translate(networks, variables, rows[source], source, target)
+                for measure, value in _compared(networks, predicted, rows[target], target).items():
+                    found[measure][source, target] = value
+    return found
+
+
+def _compared(networks: Networks, predicted: jax.Array, wanted: jax.Array, target: str) -> dict[str, jax.Array]:
+    """Figures of translations [N, D] (logits where binary) to the target's own rows [N, D]."""
+    binary = networks.specs[target].binary
+    found = {"translation_error": jnp.mean(losses.translation_error(predicted, wanted, binary))}
+    if binary:
+        predicted = (predicted > 0).astype(jnp.float32)  # logit 0 is probability 0.5
+        found["bit_accuracy"] = jnp.mean(predicted == wanted)
+    return found | {"rank1": share_found_first(predicted, wanted)}
+
+
+def _figures(names: Sequence[str], found: Mapping[str, Mapping[Any, Any]]) -> Figures:
+    """What was measured of some descriptors, as it is written down."""
+
+    def of(measure: str, between: str) -> dict[str, float]:
+        values = found.get(measure, {}).items()
+        return {f"{s}{between}{t}": float(value) for (s, t), value in values if s in names and t in names}
+
+    figures: Figures = {name: of(name, "->") for name in ("translation_error", "bit_accuracy", "rank1")}
+    figures["joint_rank1"] = of("joint_rank1", "|")
+    ranks = [*figures["rank1"].values(), *figures["joint_rank1"].values()]
+    return figures | {"mean_rank1": float(np.mean(ranks))}
