@@ -7,19 +7,22 @@ import gc
 import shutil
 import subprocess
 import sys
+import threading
 
 import jax
 import numpy as np
 import pytest
 
 from tests.support.root import ROOT
-from xdesc_jax.train.checkpoint import Checkpoints
+from xdesc_jax.train import checkpoint
+from xdesc_jax.train.checkpoint import Checkpoints, Position
+from xdesc_jax.train.state import TrainState
 from xdesc_jax.train.translators.run import train
 from xdesc_jax.train.translators.trained import load_model
 
 
 def test_a_full_disk_names_the_folder_and_spares_the_checkpoint_before(toy_records, toy_config, tmp_path):
-    """Files of a process that may be no larger than a checkpoint's arrays fail as they do on a full disk."""
+    """Files of a process that may be no larger than a log fail as they do on a full disk."""
     run, config = tmp_path / "run", dataclasses.replace(toy_config, epochs=3)
     script = f"""
 import resource, signal, sys
@@ -33,7 +36,7 @@ save = checkpoint.Checkpoints.save
 def save_while_there_is_room(self, state, position, metrics=None):
     if position.step > 3:
         self.verify()
-        resource.setrlimit(resource.RLIMIT_FSIZE, (2048, resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (16384, resource.RLIM_INFINITY))
     save(self, state, position, metrics)
 checkpoint.Checkpoints.save = save_while_there_is_room
 try:
@@ -86,3 +89,19 @@ def test_a_run_with_a_damaged_metrics_file_is_read_and_goes_on(straight, tmp_pat
     told = "".join("".join(record.getMessage() for record in caplog.records).split())
     assert "metrics/metrics:notvalidJSON" in told and f"step{int(last.name)}isnotused" in told and not last.exists()
     assert [path.name.split("-")[0] for path in (run / "unusable").iterdir()] == [last.name]
+
+
+def test_a_state_is_hashed_and_read_back_beside_the_training(tmp_path, monkeypatch):
+    """Twice each, and never by the thread that saves; what is saved is the state as it was, whatever becomes of it."""
+    threads, digest = [], checkpoint.digest
+    monkeypatch.setattr(checkpoint, "digest", lambda tree: threads.append(threading.current_thread()) or digest(tree))
+    checkpoints = Checkpoints(tmp_path / "run", "hash")
+    weights = np.arange(6, dtype=np.float32)
+    state = TrainState(np.int32(3), {"net": weights[:4]}, {}, {})
+    checkpoints.save(state, Position(3, 0, 3))
+    weights[:] = -1
+    checkpoints.verify()
+    assert len(threads) == 2 and threading.current_thread() not in threads
+    found, position = checkpoints.restore(state)
+    assert found.params["net"].tolist() == [0, 1, 2, 3] and position == Position(3, 0, 3)
+    checkpoints.close()

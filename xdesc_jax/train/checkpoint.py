@@ -15,7 +15,8 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +46,9 @@ class Position:
 class Checkpoints:
     """Saves and restores the states of one run.
 
-    Saving is asynchronous: `save` returns once the state is copied; it is written while training goes on, and
-    read back and compared before the next save or `close`. Of several hosts, all call each method; each writes its
-    share of the arrays, and they come back on any number of hosts.
+    Saving is asynchronous: `save` returns once the state is copied; a thread of its own writes it, reads it back and
+    compares while training goes on, and the next save or `close` waits for it. Of several hosts, all call each
+    method; each writes its share of the arrays, and they come back on any number of hosts.
 
     Args:
         run: the run directory.
@@ -85,7 +86,8 @@ class Checkpoints:
         elif damaged:
             self._set_aside(damaged)
         self._manager = ocp.CheckpointManager(opened, options=options)
-        self._unverified: tuple[int, str] | None = None
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
+        self._unverified: Callable[[], None] | None = None  # waits for the last save, and raises what went wrong
 
     def save(self, state: TrainState, position: Position, metrics: dict[str, float] | None = None) -> None:
         """Starts to write a state. Metrics, given at the end of an epoch, decide which is the best.
@@ -94,9 +96,18 @@ class Checkpoints:
             FloatingPointError: a weight is not finite; nothing is written.
         """
         self.verify()
-        state = jax.device_get(state)
+        state = jax.tree.map(_own_copy, jax.device_get(state))
         check_finite(state, position)
-        tree = _tree(state)
+        step, tree = position.step, _tree(state)
+        if hosts.several():  # they write in step with each other, so on the thread that they train on
+            expected = self._write(tree, position, metrics)
+            self._unverified = lambda: self._compare(step, expected)
+        else:
+            written = self._writer.submit(lambda: self._compare(step, self._write(tree, position, metrics)))
+            self._unverified = written.result
+
+    def _write(self, tree: dict[str, Any], position: Position, metrics: dict[str, float] | None) -> str:
+        """Begins to write a state; returns its digest."""
         content = digest(tree)
         meta = {
             "position": dataclasses.asdict(position),
@@ -109,7 +120,7 @@ class Checkpoints:
         items = ocp.args.Composite(state=ocp.args.StandardSave(tree), meta=ocp.args.JsonSave(meta))
         with self._writing():
             self._manager.save(position.step, args=items, metrics=metrics or UNMEASURED, force=True)
-        self._unverified = (position.step, content)
+        return content
 
     def verify(self) -> None:
         """Waits for the last save and compares what was written; a bad one is deleted and reported.
@@ -117,9 +128,11 @@ class Checkpoints:
         Raises:
             OSError: it could not be written, or reads back differently; those before it are as they were.
         """
-        if self._unverified is None:
-            return
-        (step, expected), self._unverified = self._unverified, None
+        wait, self._unverified = self._unverified, None
+        if wait is not None:
+            wait()
+
+    def _compare(self, step: int, expected: str) -> None:
         with self._writing():
             self._manager.wait_until_finished()
         stored = self._manager.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore()))
@@ -145,7 +158,9 @@ class Checkpoints:
         try:
             self.verify()
         finally:
-            self._manager.close()
+            self._writer.shutdown()
+            with self._writing():  # tells once more of a save that failed
+                self._manager.close()
 
     def restore(self, like: TrainState, which: str = "latest") -> tuple[TrainState, Position] | None:
         """The latest (or best) good checkpoint as numpy arrays; damaged ones are passed over with a warning.
@@ -247,6 +262,12 @@ def _quiet() -> Iterator[None]:
 
 class WrongConfigurationError(ValueError):
     """A checkpoint of another configuration."""
+
+
+def _own_copy(x: Any) -> np.ndarray:
+    """An array that stays as it is when the device, whose memory a CPU's arrays are, goes on."""
+    x = np.asarray(x)
+    return x if x.flags.owndata else x.copy()
 
 
 def check_finite(state: TrainState, position: Position) -> None:
