@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import gc
 import hashlib
 import logging
@@ -46,8 +47,8 @@ class Position:
 class Checkpoints:
     """Saves and restores the states of one run.
 
-    Saving is asynchronous: `save` returns once the state is copied; a thread of its own writes it, reads it back and
-    compares while training goes on, and the next save or `close` waits for it. Of several hosts, all call each
+    Saving is asynchronous: `save` returns once the state is copied; a thread writes it, reads it back and compares
+    while training goes on, and the next save or `close` waits for it. Of several hosts, all call each
     method; each writes its share of the arrays, and they come back on any number of hosts.
 
     Args:
@@ -86,7 +87,6 @@ class Checkpoints:
         elif damaged:
             self._set_aside(damaged)
         self._manager = ocp.CheckpointManager(opened, options=options)
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
         self._unverified: Callable[[], None] | None = None  # waits for the last save, and raises what went wrong
 
     def save(self, state: TrainState, position: Position, metrics: dict[str, float] | None = None) -> None:
@@ -103,7 +103,7 @@ class Checkpoints:
             expected = self._write(tree, position, metrics)
             self._unverified = lambda: self._compare(step, expected)
         else:
-            written = self._writer.submit(lambda: self._compare(step, self._write(tree, position, metrics)))
+            written = _writer().submit(lambda: self._compare(step, self._write(tree, position, metrics)))
             self._unverified = written.result
 
     def _write(self, tree: dict[str, Any], position: Position, metrics: dict[str, float] | None) -> str:
@@ -158,7 +158,6 @@ class Checkpoints:
         try:
             self.verify()
         finally:
-            self._writer.shutdown()
             with self._writing():  # tells once more of a save that failed
                 self._manager.close()
 
@@ -262,6 +261,12 @@ def _quiet() -> Iterator[None]:
 
 class WrongConfigurationError(ValueError):
     """A checkpoint of another configuration."""
+
+
+@functools.cache
+def _writer() -> ThreadPoolExecutor:
+    """The one thread that writes: orbax numbers what it writes a process, so two saves must not be under way."""
+    return ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
 
 
 def _own_copy(x: Any) -> np.ndarray:
