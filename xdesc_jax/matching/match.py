@@ -23,7 +23,7 @@ from xdesc_jax.colmap.database import DatabaseReader, is_database
 from xdesc_jax.colmap.database_writer import DatabaseWriter
 from xdesc_jax.features.store import found_hash
 from xdesc_jax.files import dry_run
-from xdesc_jax.files.whole import already_done, config_hash, content_hash, write_json
+from xdesc_jax.files.whole import already_done, config_hash, content_hash, input_hash, write_json
 from xdesc_jax.matching.feature_set import FeatureSet, Held
 from xdesc_jax.matching.matches import Extent, MatchWriter, check_names
 from xdesc_jax.matching.nearest import Matches
@@ -119,7 +119,7 @@ def match(
         router = Router(mode, translator, target=target, order=order or None, ratio=ratio, ratios=ratios)
         plan = make_plan(pairs, first, second, router, bool(other))
         with console.status("reading the inputs"):
-            hashes = {name: [content_hash(path) for path in paths] for name, paths in files.items()}
+            hashes = {name: [input_hash(path) for path in paths] for name, paths in files.items()}
         config = {
             "stage": "match",
             **hashes,

@@ -19,7 +19,7 @@ import numpy as np
 
 from xdesc_jax import console, pretrained
 from xdesc_jax.descriptors import DescriptorSpec, unit_rows
-from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, recorded, write_json
+from xdesc_jax.files.whole import already_done, atomic, config_hash, input_hash, recorded, write_json
 from xdesc_jax.matching.feature_set import FeatureSet
 from xdesc_jax.matching.pairs import pair_line
 from xdesc_jax.matching.routes import Rows
@@ -227,8 +227,8 @@ def retrieve(
         space = joint_space([queries, known], translator)
         with console.status("reading the inputs"):
             hashes = {
-                "features": [content_hash(path) for path in features],
-                "database": [content_hash(path) for path in database],
+                "features": [input_hash(path) for path in features],
+                "database": [input_hash(path) for path in database],
             }
         config = {
             "stage": "retrieve",
