@@ -7,7 +7,7 @@ import h5py
 import numpy as np
 import pytest
 
-from xdesc_jax.files.hdf5 import Writer, array, content, open_file
+from xdesc_jax.files.hdf5 import Writer, array, content, groups_with, open_file
 
 HOLD = """
 import h5py, sys
@@ -131,3 +131,33 @@ def test_what_is_written_is_what_hdf5_reads(tmp_path):
     with h5py.File(tmp_path / "a.h5") as file:
         for key, values in arrays.items():
             np.testing.assert_array_equal(file[key][:], values)
+
+
+def test_groups_are_listed_without_opening_anything_in_them(tmp_path, monkeypatch):
+    """Folders, a group of the name, a photo in another one, and links of every kind."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for name in ("b.jpg", "a/é 1.jpg", "a/2.jpg", "a/2.jpg/inner.jpg", "keypoints/3.jpg"):
+            file[f"{name}/keypoints"] = np.zeros((2, 2))
+            file[f"{name}/scales"] = np.zeros(2)
+        file.create_group("folder/keypoints")
+        file.create_group("bare.jpg")["descriptors"] = np.zeros(3)
+        file["keypoints/keypoints"] = np.zeros(1)
+        file["soft.jpg/keypoints"] = h5py.SoftLink("/b.jpg/keypoints")
+        file["lost.jpg/keypoints"] = h5py.SoftLink("/nowhere")
+        file["round/about"] = file["a"]
+        file["a/self"] = file["a"]
+        expected = []
+        file.visititems(
+            lambda name, item: (
+                expected.append(name)
+                if isinstance(item, h5py.Group) and isinstance(item.get("keypoints"), h5py.Dataset)
+                else None
+            )
+        )
+    assert len(expected) == 7
+    opened = []
+    with h5py.File(tmp_path / "a.h5") as file:
+        for kind in (h5py.Group, h5py.Dataset):
+            monkeypatch.setattr(kind, "__init__", lambda self, *given, **named: opened.append(given))
+        assert groups_with(file, "keypoints") == sorted(expected)
+    assert opened == []

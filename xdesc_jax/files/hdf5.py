@@ -108,13 +108,43 @@ def _fits(found: tuple[int, ...], expected: Sequence[int | None]) -> bool:
     return len(found) == len(expected) and all(e in (None, n) for n, e in zip(found, expected, strict=True))
 
 
+def groups_with(file: h5py.File, key: str) -> list[str]:
+    """Paths of the groups that hold an array called `key`, sorted.
+
+    Goes over the names of what lies in the file and makes no object of any, as `visititems` does of all.
+    """
+    from h5py import h5o
+
+    end, named = f"/{key}".encode(), []
+
+    def visit(path: bytes) -> None:
+        if path.endswith(end):
+            named.append(path)
+
+    file.id.links.visit(visit)
+    arrays = [path for path in named if _kind(file, path) == h5o.TYPE_DATASET]
+    return sorted(path[: -len(end)].decode("utf-8", "surrogateescape") for path in arrays)
+
+
+def _kind(file: h5py.File, path: bytes) -> int | None:
+    """What lies at a path, as HDF5 numbers it; None where a link leads nowhere."""
+    from h5py import h5l, h5o
+
+    try:
+        return int(h5o.get_info(file.id, path).type)
+    except (KeyError, RuntimeError):
+        if file.id.links.get_info(path).type == h5l.TYPE_HARD:
+            raise
+        return None
+
+
 def content(file: h5py.File) -> str:
     """What a file without any photo is, for messages."""
     if not len(file):
         return "an empty HDF5 file"
-    if file.visititems(lambda name, _: name if name.endswith("matches0") else None) is not None:
+    if groups_with(file, "matches0"):
         return "a match file"
-    if file.visititems(lambda name, _: name if name.endswith("/keypoints") else None) is not None:
+    if groups_with(file, "keypoints"):
         return "a feature file"
     return f"an HDF5 file of other content, first {list(file)[:_SHOWN]}"
 

@@ -9,6 +9,7 @@ goes on. Runs on the base install.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import itertools
@@ -112,7 +113,7 @@ def match(
         pairs = str(_retrieved(features, other, out, model, top, descriptor, overwrite))
     with (
         FeatureSet(features, descriptor, strict=not other) as first,
-        FeatureSet(other or features, descriptor, strict=not other) as second,
+        FeatureSet(other, descriptor, strict=False) if other else contextlib.nullcontext(first) as second,
     ):
         files = {"features": first.paths, "other": second.paths if other else []}
         ratios = strictest(first.ratios, second.ratios)

@@ -11,6 +11,7 @@ not drown the rest (Arandjelovic and Zisserman, CVPR 2013), and the whole as wel
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -222,7 +223,7 @@ def retrieve(
     translator = Translator.load(model) if model is not None else None
     with (
         FeatureSet(features, descriptor, strict=not database) as queries,
-        FeatureSet(database or features, descriptor, strict=not database) as known,
+        FeatureSet(database, descriptor, strict=False) if database else contextlib.nullcontext(queries) as known,
     ):
         space = joint_space([queries, known], translator)
         with console.status("reading the inputs"):
