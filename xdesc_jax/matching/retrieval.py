@@ -31,7 +31,7 @@ SAMPLE_ROWS = 32768  # that the vocabulary is made of
 MIN_ROWS_A_PHOTO = 64  # of the sample, so that it comes from at most 512 photos
 ITERATIONS = 20
 BLOCK = 8192  # rows assigned at a time
-QUERY_BLOCK = 1024
+QUERY_BLOCK, PHOTO_BLOCK = 1024, 16384  # compared at a time; 64 MB of cosines
 
 RowsOf = Callable[[str], np.ndarray]
 
@@ -47,7 +47,7 @@ class VladIndex:
 
     def __init__(self, centers: np.ndarray, names: Sequence[str], vectors: np.ndarray):
         self.centers, self.names, self.vectors = centers, tuple(names), vectors
-        self._usable = vectors.any(axis=1)
+        self._usable = np.asarray(vectors.any(axis=1))
 
     @classmethod
     def build(
@@ -97,12 +97,21 @@ class VladIndex:
         index, scores = np.full((len(vectors), k), -1), np.full((len(vectors), k), -np.inf, np.float32)
         for start in range(0, len(vectors), QUERY_BLOCK):
             block = vectors[start : start + QUERY_BLOCK]
-            usable = np.asarray(block.any(axis=1))[:, None] & self._usable
-            cosine = np.where(usable, block @ self.vectors.T, -np.inf)
-            best = np.argsort(-cosine, axis=1, kind="stable")[:, :k]
-            found = np.take_along_axis(cosine, best, axis=1)
-            scores[start : start + len(block)] = found
-            index[start : start + len(block)] = np.where(np.isfinite(found), best, -1)
+            blank = ~np.asarray(block.any(axis=1))
+            at = slice(start, start + len(block))
+            for first in range(0, len(self.names), PHOTO_BLOCK):
+                cosine = block @ self.vectors[first : first + PHOTO_BLOCK].T
+                cosine[:, ~self._usable[first : first + PHOTO_BLOCK]] = -np.inf
+                cosine[blank] = -np.inf
+                # What was found in earlier blocks stands first, as its photos do.
+                found = k if first else 0
+                values = np.hstack([scores[at, :found], cosine])
+                chosen = _largest(values, k)
+                before = np.take_along_axis(index[at], np.minimum(chosen, k - 1), axis=1)
+                width = chosen.shape[1]
+                index[at, :width] = np.where(chosen < found, before, first + chosen - found)
+                scores[at, :width] = np.take_along_axis(values, chosen, axis=1)
+        index[~np.isfinite(scores)] = -1
         return index, scores
 
 
@@ -123,6 +132,27 @@ def vlad(rows: np.ndarray, centers: np.ndarray) -> np.ndarray:
         members = _assign(block, centers)[:, None] == np.arange(len(centers))
         sums += members.T.astype(np.float32) @ block - members.sum(axis=0)[:, None] * centers
     return unit_rows(unit_rows(sums).reshape(1, -1))[0]
+
+
+def _largest(values: np.ndarray, k: int) -> np.ndarray:
+    """Columns of the k largest values of each row, [Q, k] or all columns if fewer, the largest first.
+
+    Of equal ones the first columns, as a stable sort of whole rows would give them.
+    """
+    width = values.shape[1]
+    if k < width:
+        least = np.partition(values, width - k, axis=1)[:, width - k, None]
+        taken = values >= least
+        tied = np.flatnonzero(np.count_nonzero(taken, axis=1) > k)
+        if len(tied):
+            above, equal = values[tied] > least[tied], values[tied] == least[tied]
+            room = k - np.count_nonzero(above, axis=1)
+            taken[tied] = above | (equal & (np.cumsum(equal, axis=1) <= room[:, None]))
+        columns = np.nonzero(taken)[1].reshape(len(values), k)
+    else:
+        columns = np.broadcast_to(np.arange(width), values.shape)
+    order = np.argsort(-np.take_along_axis(values, columns, axis=1), axis=1, kind="stable")
+    return np.take_along_axis(columns, order, axis=1)
 
 
 def vocabulary(rows_of: RowsOf, names: Sequence[str], clusters: int, seed: int) -> np.ndarray:
