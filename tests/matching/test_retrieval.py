@@ -127,7 +127,7 @@ def test_pair_lines_are_read_back(tmp_path):
     names = ["a.jpg", "sub dir/b c.jpg", "\u00e9.jpg"]
     pairs = [(a, b) for a in names for b in names if a != b]
     (tmp_path / "pairs.txt").write_text("".join(pair_line(a, b) for a, b in pairs), encoding="utf-8")
-    assert read_pairs(tmp_path / "pairs.txt", names, names) == pairs
+    assert list(read_pairs(tmp_path / "pairs.txt", names, names)) == pairs
     with pytest.raises(ValueError, match="holds a tab or a line break"):
         pair_line("a\tb", "c")
 

@@ -28,7 +28,7 @@ from xdesc_jax.localization.map import SHOWN, LocalizationMap
 from xdesc_jax.localization.query_cameras import query_cameras
 from xdesc_jax.localization.query_features import QueryFeatures
 from xdesc_jax.matching.feature_set import FeatureSet, Held
-from xdesc_jax.matching.match import EXHAUSTIVE
+from xdesc_jax.matching.match_plan import EXHAUSTIVE
 from xdesc_jax.matching.retrieval import joint_space
 from xdesc_jax.matching.routes import Router
 from xdesc_jax.translation.ratios import strictest

@@ -22,7 +22,7 @@ from xdesc_jax import console, pretrained
 from xdesc_jax.descriptors import DescriptorSpec, unit_rows
 from xdesc_jax.files.whole import already_done, atomic, config_hash, input_hash, recorded, write_json
 from xdesc_jax.matching.feature_set import FeatureSet
-from xdesc_jax.matching.pairs import pair_line
+from xdesc_jax.matching.pairs import Pairs, pair_line
 from xdesc_jax.matching.routes import Rows
 from xdesc_jax.translation.translator import EMBEDDING, Translator
 
@@ -295,7 +295,8 @@ def retrieve(
             vectors = np.stack([vlad(query_rows(n, space), index.centers) for n in tracked])
         pairs = _pairs(queries.names, vectors, index, top, ordered=bool(database))
     with atomic(out) as temporary:
-        temporary.write_text("".join(pair_line(a, b) for a, b in pairs), encoding="utf-8")
+        with temporary.open("w", encoding="utf-8") as file:
+            file.writelines(pair_line(a, b) for a, b in pairs)
     without = [name for name, vector in zip(queries.names, vectors, strict=True) if not vector.any()]
     if without:
         console.warn(f"{len(without)} photos have no descriptors and retrieve nothing, first {without[:5]}")
@@ -323,14 +324,17 @@ def joint_space(sets: Sequence[FeatureSet], translator: Translator | None) -> De
     return next(iter(specs.values()))
 
 
-def _pairs(
-    names: Sequence[str], vectors: np.ndarray, index: VladIndex, top: int, ordered: bool
-) -> list[tuple[str, str]]:
+def _pairs(names: Sequence[str], vectors: np.ndarray, index: VladIndex, top: int, ordered: bool) -> Pairs:
     """Query and retrieved photo, none with itself; where not `ordered`, each pair in one order alone."""
     found, _ = index.nearest(vectors, top + 1)  # one of them may be the query itself
-    pairs: dict[tuple[str, str], tuple[str, str]] = {}
-    for name, row in zip(names, found, strict=True):
-        others = [index.names[i] for i in row if i >= 0 and index.names[i] != name][:top]
-        for other in others:
-            pairs.setdefault((name, other) if ordered else (min(name, other), max(name, other)), (name, other))
-    return list(pairs.values())
+    place = {name: i for i, name in enumerate(index.names)}
+    itself = np.array([place.get(name, -1) for name in names], np.int64)
+    taken = (found >= 0) & (found != itself[:, None])
+    taken &= np.cumsum(taken, axis=1) <= top
+    query, _ = np.nonzero(taken)
+    pairs = Pairs(names, index.names, query.astype(np.int32), found[taken].astype(np.int32))
+    if ordered:
+        return pairs
+    a, b = itself[pairs.first], found[taken]
+    _, first = np.unique(np.minimum(a, b) * len(index.names) + np.maximum(a, b), return_index=True)
+    return pairs.take(np.sort(first))
