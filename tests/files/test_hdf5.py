@@ -102,20 +102,29 @@ import resource, sys
 import numpy as np
 from xdesc_jax.files.hdf5 import Writer
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
-with Writer(sys.argv[1]) as writer:
+many = sys.argv[5] == "many"
+with Writer(sys.argv[1], many) as writer:
     for i in range(300):
-        writer.file[f"p{i}/x"] = np.random.default_rng(i).random(int(sys.argv[3]))
+        values = np.random.default_rng(i).random(int(sys.argv[3]))
+        if many:
+            writer.group(f"p{i}").create_dataset("x", data=values, chunks=values.shape, compression="gzip")
+        else:
+            writer.file[f"p{i}/x"] = values
         if sys.argv[4] == "each":
             writer.check()
 """
 
 
 @pytest.mark.parametrize("when", ["each", "end"])
-@pytest.mark.parametrize(("limit", "values"), [(100, 3), (5000, 100), (50_000, 900), (60_000, 20_000)])
-def test_a_full_disk_is_told_with_the_file_and_leaves_the_old_one(tmp_path, when, limit, values):
+@pytest.mark.parametrize(
+    ("limit", "values", "groups"),
+    [(100, 3, "few"), (5000, 100, "few"), (50_000, 900, "few"), (60_000, 20_000, "few")]
+    + [(30, 3, "many"), (5000, 100, "many"), (60_000, 3000, "many")],
+)
+def test_a_full_disk_is_told_with_the_file_and_leaves_the_old_one(tmp_path, when, limit, values, groups):
     path = tmp_path / "a.h5"
     path.write_text("old")
-    words = [sys.executable, "-c", FULL, path, limit, values, when]
+    words = [sys.executable, "-c", FULL, path, limit, values, when, groups]
     done = subprocess.run(list(map(str, words)), capture_output=True, text=True)
     assert done.returncode == 1, done.stderr  # below 0 where HDF5 crashed the process
     assert done.stderr.splitlines()[-1] == f"OSError: [Errno 27] {path}: cannot be written (File too large)"
