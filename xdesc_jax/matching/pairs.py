@@ -25,7 +25,7 @@ _CHUNK = 1 << 16  # pairs whose names are looked up at a time
 
 @dataclasses.dataclass(frozen=True)
 class Pairs:
-    """M pairs of photos; a sequence of the names of each.
+    """M pairs of photos; goes over the names of each.
 
     Attributes:
         names0, names1: of photos, each once.
