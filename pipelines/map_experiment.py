@@ -16,7 +16,7 @@ import numpy as np
 
 from xdesc_jax import console
 from xdesc_jax.evaluate import map_drawing
-from xdesc_jax.files.whole import config_hash, content_hash, read_json, write_json
+from xdesc_jax.files.whole import config_hash, content_hash, input_hash, read_json, write_json
 from xdesc_jax.reports.chart import chart
 from xdesc_jax.reports.page import write_page
 from xdesc_jax.reports.parts import Answer, Picture, Section, Spread
@@ -53,7 +53,7 @@ class Experiment:
         """What the results depend on."""
         return {
             "scene": self.place.folder.name,
-            "features": {d: content_hash(path) for d, path in self.place.stores.items()},
+            "features": {d: input_hash(path) for d, path in self.place.stores.items()},
             "model": content_hash(self.model),
             **self.own,
             "ratio": self.ratio,

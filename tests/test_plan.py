@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tests.support.blob_photos import write_blobs
 from tests.support.place import Place
 from xdesc_jax import cli
 from xdesc_jax.features.parts import part_path
+from xdesc_jax.files import whole as files_whole
 
 MADE, REPLACED = "would be made", "would be replaced"
 FINISHED, REFUSED = "is finished, would be skipped", "was made with another configuration, would be refused"
@@ -152,3 +154,14 @@ def test_a_plan_is_asked_for_in_any_of_three_ways(words, place, tmp_path, capsys
     place_of_stage = words.index("STAGE")
     assert cli.main([*words[:place_of_stage], *own, *words[place_of_stage + 1 :]]) == 0
     assert f"writes  {tmp_path / 'out.h5'}: {MADE}" in capsys.readouterr().out and not (tmp_path / "out.h5").exists()
+
+
+@pytest.mark.parametrize("stage", [translate, match, retrieve, localize, records], ids=lambda stage: stage.__name__)
+def test_features_and_models_that_are_large_are_not_read_whole_to_know_them_again(stage, place, tmp_path, monkeypatch):
+    whole, digest = [], hashlib.file_digest
+    monkeypatch.setattr(hashlib, "file_digest", lambda file, name: whole.append(Path(file.name)) or digest(file, name))
+    monkeypatch.setattr(files_whole, "WHOLE_BYTES", 0)
+    monkeypatch.setattr(files_whole, "SAMPLE_BYTES", 1)
+    words, _, _ = stage(tmp_path, place)
+    assert cli.main(["plan", *words]) == 0
+    assert [path for path in whole if path.suffix in (".h5", ".bin")] == []

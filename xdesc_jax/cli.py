@@ -23,6 +23,7 @@ from xdesc_jax.command_line import pipelines
 from xdesc_jax.command_line.signature import ARGUMENTS, GLOBAL, OPTIONS, command, description, usage
 from xdesc_jax.command_line.stages import FOLDERS, FORMER, SETTING_EXTRAS, STAGES, Stage, Words
 from xdesc_jax.files.dry_run import planning
+from xdesc_jax.files.whole import WHOLE_INPUTS
 
 PLAN, COMPLETION, DEBUG = "plan", "--install-completion", "XDESC_DEBUG"
 _XDESC = Group("This command", sort_key=7)
@@ -173,6 +174,7 @@ def _launcher(app: App) -> Callable[..., None]:
         quiet: Annotated[bool, Parameter(("--quiet", "-q"), group=GLOBAL, negative=(), show_default=False)] = False,
         verbose: Annotated[bool, Parameter(("--verbose", "-v"), group=GLOBAL, negative=(), show_default=False)] = False,
         dry_run: Annotated[bool, Parameter("--dry-run", group=GLOBAL, negative=(), show_default=False)] = False,
+        whole_inputs: Annotated[bool, Parameter(group=GLOBAL, negative=(), show_default=False)] = False,
     ) -> None:
         """Runs a stage.
 
@@ -182,8 +184,11 @@ def _launcher(app: App) -> Callable[..., None]:
             quiet: print errors and the result alone.
             verbose: print all settings, and what COLMAP, TensorFlow and jax have to say.
             dry_run: say what would be read, made and skipped; write nothing.
+            whole_inputs: know large inputs again by all of their content, not by size, time and samples.
         """
         console.set_verbosity(quiet, verbose)
+        if whole_inputs:
+            os.environ[WHOLE_INPUTS] = "1"
         if plugin:
             from xdesc_jax.descriptors import PLUGINS
 

@@ -1,5 +1,7 @@
 """Errors of poses by hand."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -100,3 +102,19 @@ def test_thresholds_are_those_of_the_benchmark_and_of_the_papers_second_table():
 
 def test_medians_of_nothing_are_nan():
     assert np.isnan(pose_errors({}, REFERENCE, ["a"], "metric").medians()).all()
+
+
+def test_spacing_of_many_cameras_is_that_of_all_pairs_without_comparing_them():
+    """Some stand at one place; all distances at once would take 72 MB."""
+    rng = np.random.default_rng(0)
+    centers = rng.normal(size=(3000, 3)) * (100, 100, 1)
+    centers[100:300] = centers[:200]
+    distances = [np.linalg.norm(centers - center, axis=1) for center in centers]
+    expected = np.median([np.delete(d, i).min() for i, d in enumerate(distances)])
+    poses = [at(center) for center in centers]
+    tracemalloc.start()
+    try:
+        assert spacing(poses) == pytest.approx(expected, rel=1e-12)
+        assert tracemalloc.get_traced_memory()[1] < 4e6
+    finally:
+        tracemalloc.stop()

@@ -7,7 +7,7 @@ import h5py
 import numpy as np
 import pytest
 
-from xdesc_jax.files.hdf5 import Writer, array, content, open_file
+from xdesc_jax.files.hdf5 import Writer, array, content, groups_with, open_file
 
 HOLD = """
 import h5py, sys
@@ -102,20 +102,29 @@ import resource, sys
 import numpy as np
 from xdesc_jax.files.hdf5 import Writer
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
-with Writer(sys.argv[1]) as writer:
+many = sys.argv[5] == "many"
+with Writer(sys.argv[1], many) as writer:
     for i in range(300):
-        writer.file[f"p{i}/x"] = np.random.default_rng(i).random(int(sys.argv[3]))
+        values = np.random.default_rng(i).random(int(sys.argv[3]))
+        if many:
+            writer.group(f"p{i}").create_dataset("x", data=values, chunks=values.shape, compression="gzip")
+        else:
+            writer.file[f"p{i}/x"] = values
         if sys.argv[4] == "each":
             writer.check()
 """
 
 
 @pytest.mark.parametrize("when", ["each", "end"])
-@pytest.mark.parametrize(("limit", "values"), [(100, 3), (5000, 100), (50_000, 900), (60_000, 20_000)])
-def test_a_full_disk_is_told_with_the_file_and_leaves_the_old_one(tmp_path, when, limit, values):
+@pytest.mark.parametrize(
+    ("limit", "values", "groups"),
+    [(100, 3, "few"), (5000, 100, "few"), (50_000, 900, "few"), (60_000, 20_000, "few")]
+    + [(30, 3, "many"), (5000, 100, "many"), (60_000, 3000, "many")],
+)
+def test_a_full_disk_is_told_with_the_file_and_leaves_the_old_one(tmp_path, when, limit, values, groups):
     path = tmp_path / "a.h5"
     path.write_text("old")
-    words = [sys.executable, "-c", FULL, path, limit, values, when]
+    words = [sys.executable, "-c", FULL, path, limit, values, when, groups]
     done = subprocess.run(list(map(str, words)), capture_output=True, text=True)
     assert done.returncode == 1, done.stderr  # below 0 where HDF5 crashed the process
     assert done.stderr.splitlines()[-1] == f"OSError: [Errno 27] {path}: cannot be written (File too large)"
@@ -131,3 +140,33 @@ def test_what_is_written_is_what_hdf5_reads(tmp_path):
     with h5py.File(tmp_path / "a.h5") as file:
         for key, values in arrays.items():
             np.testing.assert_array_equal(file[key][:], values)
+
+
+def test_groups_are_listed_without_opening_anything_in_them(tmp_path, monkeypatch):
+    """Folders, a group of the name, a photo in another one, and links of every kind."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for name in ("b.jpg", "a/é 1.jpg", "a/2.jpg", "a/2.jpg/inner.jpg", "keypoints/3.jpg"):
+            file[f"{name}/keypoints"] = np.zeros((2, 2))
+            file[f"{name}/scales"] = np.zeros(2)
+        file.create_group("folder/keypoints")
+        file.create_group("bare.jpg")["descriptors"] = np.zeros(3)
+        file["keypoints/keypoints"] = np.zeros(1)
+        file["soft.jpg/keypoints"] = h5py.SoftLink("/b.jpg/keypoints")
+        file["lost.jpg/keypoints"] = h5py.SoftLink("/nowhere")
+        file["round/about"] = file["a"]
+        file["a/self"] = file["a"]
+        expected = []
+        file.visititems(
+            lambda name, item: (
+                expected.append(name)
+                if isinstance(item, h5py.Group) and isinstance(item.get("keypoints"), h5py.Dataset)
+                else None
+            )
+        )
+    assert len(expected) == 7
+    opened = []
+    with h5py.File(tmp_path / "a.h5") as file:
+        for kind in (h5py.Group, h5py.Dataset):
+            monkeypatch.setattr(kind, "__init__", lambda self, *given, **named: opened.append(given))
+        assert groups_with(file, "keypoints") == sorted(expected)
+    assert opened == []

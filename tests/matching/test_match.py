@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from xdesc_jax import cli
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, stored, unit_rows
+from xdesc_jax.features import store
 from xdesc_jax.features.store import FeatureStore, ImageFeatures, StoreWriter
 from xdesc_jax.matching import match as match_stage
 from xdesc_jax.matching.matches import MatchFile, MatchWriter
@@ -266,3 +268,13 @@ def test_a_lost_summary_is_made_again(tmp_path):
 @pytest.fixture
 def rng():
     return np.random.default_rng(0)
+
+
+@pytest.mark.parametrize("two_files", [False, True])
+def test_each_feature_file_is_opened_and_listed_once(tmp_path, monkeypatch, two_files):
+    listed, groups_with = [], store.groups_with
+    monkeypatch.setattr(store, "groups_with", lambda f, key: listed.append(Path(f.filename)) or groups_with(f, key))
+    files = [write_store(tmp_path / f"{name}.h5") for name in "ab"[: 1 + two_files]]
+    other = ["--other", files[1]] if two_files else []
+    assert run(files[0], tmp_path / "m.h5", "--pairs", "exhaustive", *other) == 0
+    assert listed == files

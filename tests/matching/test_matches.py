@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests.support.feature_files import write_store
-from xdesc_jax.matching.matches import Extent, MatchFile
+from xdesc_jax.matching.matches import Extent, MatchFile, MatchWriter
 
 
 def write(tmp_path, arrays, **attributes):
@@ -107,3 +107,36 @@ def test_an_extent_tells_positions_and_their_order():
     assert Extent.of(xy).place.tolist() == [(1 * 1 + 2 * 5) / 6, (1 * 2 + 2 * 6) / 6]
     assert Extent.of(np.zeros((0, 2))).place.tolist() == [0, 0]
     assert not np.allclose(Extent.of(xy).place, Extent.of(xy[[1, 0, 2]]).place)
+
+
+def test_a_pair_takes_as_many_bytes_as_its_matches_need_and_others_read_it(tmp_path):
+    """Of 30 pairs with 100 matches of 4000 keypoints, whose rows and scores alone are 32 000 bytes."""
+    rng = np.random.default_rng(0)
+    path, dense = tmp_path / "m.h5", {}
+    with MatchWriter(path) as writer:
+        for pair in range(30):
+            i, j = (np.sort(rng.choice(4000, 100, replace=False)).astype(np.int32) for _ in range(2))
+            scores = rng.random(100).astype(np.float32)
+            extents = (Extent(4000, np.array([1.5, pair])), Extent(4000, np.array([2.5, pair])))
+            writer.write("query/0.jpg", f"é {pair}.jpg", 4000, np.stack([i, j], axis=1), scores, extents)
+            dense[f"é {pair}.jpg"] = (np.full(4000, -1, np.int32), np.zeros(4000, np.float32))
+            dense[f"é {pair}.jpg"][0][i], dense[f"é {pair}.jpg"][1][i] = j, scores
+    assert path.stat().st_size < 30 * 3200
+    with h5py.File(path) as file:  # as hloc does
+        assert sorted(file["query-0.jpg"]) == sorted(dense)
+        for name, (rows, scores) in dense.items():
+            group = file["query-0.jpg"][name]
+            assert group["matches0"].dtype == np.int32 and group["matching_scores0"].dtype == np.float32
+            np.testing.assert_array_equal(group["matches0"].__array__(), rows)
+            np.testing.assert_array_equal(group["matching_scores0"].__array__(), scores)
+
+
+def test_a_match_file_holds_no_time_so_that_its_bytes_are_those_of_its_content(tmp_path):
+    with MatchWriter(tmp_path / "m.h5") as writer:
+        writer.write("a", "b", 5, np.array([[1, 3]], np.int32), np.ones(1, np.float32))
+        writer.write("a", "empty", 0, np.zeros((0, 2), np.int32), np.zeros(0, np.float32))
+    with h5py.File(tmp_path / "m.h5") as file:
+        items = [file, file["a"], file["a/b"], file["a/b/matches0"], file["a/empty"], file["a/empty/matches0"]]
+        for item in items:
+            about = h5py.h5o.get_info(item.id)
+            assert (about.atime, about.mtime, about.ctime, about.btime) == (0, 0, 0, 0)

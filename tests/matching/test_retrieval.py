@@ -7,6 +7,7 @@ from tests.support.place import WIDTH, exact_translator
 from xdesc_jax.cli import main
 from xdesc_jax.descriptors import DescriptorSpec, unit_rows
 from xdesc_jax.features.store import ImageFeatures, StoreWriter
+from xdesc_jax.matching import retrieval
 from xdesc_jax.matching.pairs import pair_line, read_pairs
 from xdesc_jax.matching.retrieval import VladIndex, vlad, vocabulary
 
@@ -126,7 +127,7 @@ def test_pair_lines_are_read_back(tmp_path):
     names = ["a.jpg", "sub dir/b c.jpg", "\u00e9.jpg"]
     pairs = [(a, b) for a in names for b in names if a != b]
     (tmp_path / "pairs.txt").write_text("".join(pair_line(a, b) for a, b in pairs), encoding="utf-8")
-    assert read_pairs(tmp_path / "pairs.txt", names, names) == pairs
+    assert list(read_pairs(tmp_path / "pairs.txt", names, names)) == pairs
     with pytest.raises(ValueError, match="holds a tab or a line break"):
         pair_line("a\tb", "c")
 
@@ -170,3 +171,33 @@ def test_stage_needs_a_joint_space(tmp_path, model, capsys):
     assert main(["retrieve", str(a), "--model", str(model)]) == 2
     assert "error: xdesc retrieve expects FEATURES... OUT. See `xdesc retrieve --help`." in capsys.readouterr().err
     assert not (tmp_path / "p.txt").exists()
+
+
+@pytest.mark.parametrize("k", [1, 3, 40, 200])
+@pytest.mark.parametrize("block", [7, 50, 1000])
+def test_the_nearest_are_those_of_a_stable_sort_of_all_whatever_the_blocks(monkeypatch, k, block):
+    """Most photos look like several others, and every fifth has no rows."""
+    monkeypatch.setattr(retrieval, "PHOTO_BLOCK", block)
+    monkeypatch.setattr(retrieval, "QUERY_BLOCK", 4)
+    rng = np.random.default_rng(0)
+    vectors = np.eye(6, dtype=np.float32)[rng.integers(6, size=83)]
+    vectors[::5] = 0
+    queries = np.vstack([unit_rows(rng.integers(0, 3, (9, 6)).astype(np.float32)), np.zeros((2, 6), np.float32)])
+    index, scores = VladIndex(np.eye(6), [str(i) for i in range(83)], vectors).nearest(queries, k)
+    cosine = np.where(queries.any(axis=1)[:, None] & vectors.any(axis=1), queries @ vectors.T, -np.inf)
+    order = np.argsort(-cosine, axis=1, kind="stable")[:, :k]
+    expected = np.take_along_axis(cosine, order, axis=1)
+    np.testing.assert_array_equal(scores, expected)
+    np.testing.assert_array_equal(index, np.where(np.isfinite(expected), order, -1))
+
+
+def test_what_is_sorted_and_held_at_a_time_does_not_grow_with_the_photos(monkeypatch):
+    monkeypatch.setattr(retrieval, "PHOTO_BLOCK", 100)
+    sorted_, split = [], []
+    argsort, partition = np.argsort, np.partition
+    monkeypatch.setattr(np, "argsort", lambda a, **named: sorted_.append(a.shape[1]) or argsort(a, **named))
+    monkeypatch.setattr(np, "partition", lambda a, *at, **named: split.append(a.shape[1]) or partition(a, *at, **named))
+    rng = np.random.default_rng(0)
+    vectors = unit_rows(rng.normal(size=(950, 8)))
+    VladIndex(np.eye(8), [str(i) for i in range(950)], vectors).nearest(vectors[:3], 5)
+    assert set(sorted_) == {5} and max(split) == 105 and sum(split) == 950 + 9 * 5

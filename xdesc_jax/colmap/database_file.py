@@ -22,7 +22,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from xdesc_jax.files.whole import config_hash, content_hash
+from xdesc_jax.files.whole import config_hash, input_hash
 
 _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 _MODE_BYTE, _ROLLBACK_MODE = 18, 1  # of the header; 2 is WAL
@@ -50,7 +50,7 @@ def state(path: Path) -> tuple[tuple[str, int, int, int], ...]:
 def database_hash(path: Path) -> str:
     """12 hex digits that identify a database's content, its log included."""
     log = log_of(path)
-    return content_hash(path) if log is None else config_hash([content_hash(path), content_hash(log)])
+    return input_hash(path) if log is None else config_hash([input_hash(path), input_hash(log)])
 
 
 @contextlib.contextmanager

@@ -2,95 +2,129 @@
 
 In: the folder of a model. Out: an error where a binary file ends too early or too late. COLMAP does not look:
 of a file that was cut short it takes what the memory holds, and crashes, or asks for terabytes, or never ends;
-and it writes to a full disk without a word. Imports numpy alone.
+and it writes to a full disk without a word. Files are mapped, never copied into memory. Imports numpy alone.
 """
 
 from __future__ import annotations
 
+import contextlib
+import mmap
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import numpy as np
 
 from xdesc_jax.colmap.camera_models import CAMERA_MODELS, PARAMETERS
 
-_RIGID = 7 * 8  # bytes of a rotation and a translation
-_POINT_2D, _TRACK_ELEMENT, _DATA_ID = 24, 8, 16
+COUNT_BYTES = 8  # in which a file begins with the number of its entries, and a list with that of its elements
+HEAD_BYTES = 4 + 7 * 8 + 4  # of a photo's entry, before its name: id, pose, camera
+TRACK_AT = 8 + 3 * 8 + 3 + 8  # where a point's track begins: behind id, position, colour, error
+POINT_2D_BYTES, TRACK_ELEMENT_BYTES = 24, 8
+_RIGID, _DATA_ID = 7 * 8, 16
+
+Content = mmap.mmap | bytes
+
+_byte, _word, _long = (struct.Struct(form).unpack_from for form in ("<B", "<I", "<Q"))
 
 
-class _Bytes:
-    """A file's content and the place in it; reading past the end raises struct.error."""
-
-    def __init__(self, data: bytes):
-        self._data = memoryview(data)
-        self.at = 0
-
-    def take(self, form: str) -> int:
-        """The last of the values of a form."""
-        values = struct.unpack_from("<" + form, self._data, self.at)
-        self.at += struct.calcsize("<" + form)
-        return values[-1]
-
-    def skip(self, size: int) -> None:
-        if self.at + size > len(self._data):
-            raise struct.error(f"{size} bytes at {self.at}, of which {len(self._data) - self.at} are there")
-        self.at += size
-
-    def skip_text(self) -> None:
-        while self.take("B"):
-            pass
-
-
-def _camera(file: _Bytes) -> None:
-    model = file.take("Ii")
-    file.skip(16)  # width and height
+def _camera(data: Content, at: int) -> int:
+    _, model = struct.unpack_from("<Ii", data, at)
     if not 0 <= model < len(CAMERA_MODELS):
         raise struct.error(f"camera model {model}")
-    file.skip(8 * PARAMETERS[CAMERA_MODELS[model]])
+    return at + 8 + 16 + 8 * PARAMETERS[CAMERA_MODELS[model]]  # width and height in between
 
 
-def _rig(file: _Bytes) -> None:
-    for sensor in range(file.take("II")):
-        file.skip(8)
-        if sensor and file.take("B"):  # the first is the reference, which has no pose
-            file.skip(_RIGID)
+def _rig(data: Content, at: int) -> int:
+    sensors = _word(data, at + 4)[0]
+    at += 8
+    for sensor in range(sensors):
+        at += 8
+        if sensor:  # the first is the reference, which has no pose
+            at += 1 + _RIGID * bool(_byte(data, at)[0])
+        _check_end(data, at)
+    return at
 
 
-def _frame(file: _Bytes) -> None:
-    file.skip(8 + _RIGID)
-    file.skip(file.take("I") * _DATA_ID)
+def _frame(data: Content, at: int) -> int:
+    at += 8 + _RIGID
+    return at + 4 + _word(data, at)[0] * _DATA_ID
 
 
-def _image(file: _Bytes) -> None:
-    file.skip(4 + _RIGID + 4)
-    file.skip_text()
-    file.skip(file.take("Q") * _POINT_2D)
+def _image(data: Content, at: int) -> int:
+    at = name_end(data, at) + 1
+    return at + COUNT_BYTES + _long(data, at)[0] * POINT_2D_BYTES
 
 
-def _point(file: _Bytes) -> None:
-    file.skip(8 + 3 * 8 + 3 + 8)  # id, position, colour, error
-    file.skip(file.take("Q") * _TRACK_ELEMENT)
+def _point(data: Content, at: int) -> int:
+    return at + TRACK_AT + COUNT_BYTES + _long(data, at + TRACK_AT)[0] * TRACK_ELEMENT_BYTES
 
 
-_ENTRIES: dict[str, Callable[[_Bytes], None]] = {
+# Where an entry ends that begins at a place; what is read on the way lies within the file.
+_ENDS: dict[str, Callable[[Content, int], int]] = {
     "cameras.bin": _camera, "rigs.bin": _rig, "frames.bin": _frame, "images.bin": _image, "points3D.bin": _point,
 }  # fmt: skip
 
 
+def name_end(data: Content, at: int) -> int:
+    """Where the name of a photo ends whose entry begins at `at`; raises struct.error where it does not."""
+    end = data.find(b"\0", at + HEAD_BYTES)
+    if end < 0:
+        raise struct.error("a name without an end")
+    return end
+
+
+def _check_end(data: Content, at: int) -> None:
+    if at > len(data):
+        raise struct.error(f"an entry up to byte {at}, of which {len(data)} are there")
+
+
+@contextlib.contextmanager
+def mapped(path: Path) -> Iterator[Content]:
+    """The content of a file, in memory only where it is looked at."""
+    with path.open("rb") as file:
+        if not path.stat().st_size:  # cannot be mapped
+            yield b""
+            return
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            yield data
+
+
+def entry_starts(path: Path, data: Content) -> np.ndarray:
+    """Where the entries of a binary file begin, and where the last one ends.
+
+    Args:
+        path: of the file, which says what its entries are.
+        data: its content.
+
+    Returns:
+        [N + 1] int64, bytes from the beginning of the file.
+
+    Raises:
+        ValueError: the file is not as long as its content says.
+    """
+    end_of, at, count, starts = _ENDS[path.name], COUNT_BYTES, 0, [COUNT_BYTES]
+    size = len(data)
+    try:
+        (count,) = _long(data, 0)
+        while len(starts) <= count:
+            at = end_of(data, at)
+            if at > size:
+                _check_end(data, at)
+            starts.append(at)
+    except struct.error as error:
+        raise ValueError(
+            f"{path}: cut short or damaged, its {size} bytes hold {len(starts) - 1} of {count} entries ({error})"
+        ) from error
+    if at != size:
+        raise ValueError(f"{path}: {size} bytes, expected {at} for its {count} entries")
+    return np.array(starts, np.int64)
+
+
 def check_model_files(folder: Path) -> None:
     """Raises ValueError where a binary file of a model is not as long as its content says."""
-    for name, entry in _ENTRIES.items():
+    for name in _ENDS:
         path = folder / name
         if path.exists():
-            data = path.read_bytes()
-            file, done, count = _Bytes(data), 0, 0
-            try:
-                count = file.take("Q")
-                while done < count:
-                    entry(file)
-                    done += 1
-            except struct.error as error:
-                raise ValueError(
-                    f"{path}: cut short or damaged, its {len(data)} bytes hold {done} of {count} entries ({error})"
-                ) from error
-            if file.at != len(data):
-                raise ValueError(f"{path}: {len(data)} bytes, expected {file.at} for its {count} entries")
+            with mapped(path) as data:
+                entry_starts(path, data)

@@ -21,7 +21,7 @@ from xdesc_jax.data.schema import KEYPOINT
 from xdesc_jax.data.source import Columns
 from xdesc_jax.descriptors import DescriptorSpec, from_stored, get_spec, registered
 from xdesc_jax.features.store import FeatureStore, ImageFeatures, infer_spec
-from xdesc_jax.files.whole import content_hash
+from xdesc_jax.files.whole import input_hash
 
 KEYPOINT_TOLERANCE_PX = 1e-3
 SHOWN = 5
@@ -65,7 +65,7 @@ class PairedStores:
             check_aligned(self._stores)
             self.names = self._stores[0].names
             files = [
-                {"file": s.path.name, "bytes": s.path.stat().st_size, "content": content_hash(s.path)}
+                {"file": s.path.name, "bytes": s.path.stat().st_size, "content": input_hash(s.path)}
                 for s in self._stores
             ]
             self.config: dict[str, Any] = {"paired": files}

@@ -26,7 +26,7 @@ from xdesc_jax.evaluate.homography import Comparison, Searched, comparisons, sea
 from xdesc_jax.evaluate.measures import CORRECT_PX
 from xdesc_jax.evaluate.scenes import find_scenes
 from xdesc_jax.evaluate.stages.homography import extracted_stores, given_stores
-from xdesc_jax.files.whole import content_hash, making, write_json
+from xdesc_jax.files.whole import input_hash, making, write_json
 from xdesc_jax.translation import ratios
 from xdesc_jax.translation.bundle import save_ratios
 from xdesc_jax.translation.translator import Translator
@@ -177,7 +177,7 @@ def calibrate(
                 max_keypoints=max_keypoints, weights=weights, processes=processes,
             )  # fmt: skip
         with console.status("reading the features"):
-            hashes = {name: content_hash(path) for name, path in stores.items()}
+            hashes = {name: input_hash(path) for name, path in stores.items()}
         settings = {
             "model": f"{model} (joint space {translator.space_id})",
             "scenes": f"{scenes} ({', '.join(scene.name for scene in found)})",

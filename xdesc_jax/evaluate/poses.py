@@ -86,9 +86,10 @@ def spacing(poses: Sequence[Pose]) -> float:
     centers = np.array([pose.center for pose in poses]).reshape(-1, 3)
     if len(centers) < 2:
         raise ValueError(f"the reference has {len(centers)} cameras, expected at least 2 to tell their spacing")
-    distance = np.linalg.norm(centers[:, None] - centers, axis=2)
-    np.fill_diagonal(distance, np.inf)
-    found = float(np.median(distance.min(axis=1)))
+    from scipy.spatial import KDTree
+
+    _, nearest = KDTree(centers).query(centers, k=2)  # the first is the camera itself, or one at its place
+    found = float(np.median(np.linalg.norm(centers - centers[nearest[:, 1]], axis=1)))
     if not found > 0:
         raise ValueError("most cameras of the reference are at the same place, so their spacing is 0")
     return found

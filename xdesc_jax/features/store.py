@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xdesc_jax.descriptors import UNIT_TOLERANCE, DescriptorSpec, get_spec, row_norms
-from xdesc_jax.files.hdf5 import DAMAGE, Writer, array, content, dataset, found_attribute, open_file
+from xdesc_jax.files.hdf5 import DAMAGE, Writer, array, content, dataset, found_attribute, groups_with, open_file
 from xdesc_jax.files.whole import parse_json
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class FeatureStore:
         try:
             try:
                 self.attributes: dict[str, Any] = dict(self._file.attrs)
-                self.names = _image_names(self._file)
+                self.names = groups_with(self._file, "keypoints")
             except DAMAGE as error:
                 raise ValueError(f"{path}: is damaged, its photos cannot be listed ({error})") from error
             self._known = frozenset(self.names)
@@ -298,17 +298,6 @@ def _is_photo(item: Any) -> bool:
     import h5py
 
     return isinstance(item, h5py.Group) and isinstance(item.get("keypoints"), h5py.Dataset)
-
-
-def _image_names(file: h5py.File) -> list[str]:
-    names: list[str] = []
-
-    def visit(name: str, item: h5py.Group | h5py.Dataset) -> None:
-        if _is_photo(item):
-            names.append(name)
-
-    file.visititems(visit)
-    return sorted(names)
 
 
 class _Disagreement(ValueError):

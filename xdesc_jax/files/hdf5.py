@@ -108,13 +108,43 @@ def _fits(found: tuple[int, ...], expected: Sequence[int | None]) -> bool:
     return len(found) == len(expected) and all(e in (None, n) for n, e in zip(found, expected, strict=True))
 
 
+def groups_with(file: h5py.File, key: str) -> list[str]:
+    """Paths of the groups that hold an array called `key`, sorted.
+
+    Goes over the names of what lies in the file and makes no object of any, as `visititems` does of all.
+    """
+    from h5py import h5o
+
+    end, named = f"/{key}".encode(), []
+
+    def visit(path: bytes) -> None:
+        if path.endswith(end):
+            named.append(path)
+
+    file.id.links.visit(visit)
+    arrays = [path for path in named if _kind(file, path) == h5o.TYPE_DATASET]
+    return sorted(path[: -len(end)].decode("utf-8", "surrogateescape") for path in arrays)
+
+
+def _kind(file: h5py.File, path: bytes) -> int | None:
+    """What lies at a path, as HDF5 numbers it; None where a link leads nowhere."""
+    from h5py import h5l, h5o
+
+    try:
+        return int(h5o.get_info(file.id, path).type)
+    except (KeyError, RuntimeError):
+        if file.id.links.get_info(path).type == h5l.TYPE_HARD:
+            raise
+        return None
+
+
 def content(file: h5py.File) -> str:
     """What a file without any photo is, for messages."""
     if not len(file):
         return "an empty HDF5 file"
-    if file.visititems(lambda name, _: name if name.endswith("matches0") else None) is not None:
+    if groups_with(file, "matches0"):
         return "a match file"
-    if file.visititems(lambda name, _: name if name.endswith("/keypoints") else None) is not None:
+    if groups_with(file, "keypoints"):
         return "a feature file"
     return f"an HDF5 file of other content, first {list(file)[:_SHOWN]}"
 
@@ -124,13 +154,15 @@ class Writer:
 
     Args:
         path: the file to make; an existing one is replaced at the end.
+        many: it will hold a great many small groups: the format of HDF5 1.10, in which a group and a compressed array
+            take tens of bytes beside their content; in that of 1.6, which is the default, thousands.
 
     Raises:
         OSError: it cannot be written, as where the disk is full.
     """
 
-    def __init__(self, path: Path | str):
-        self.path = Path(path)
+    def __init__(self, path: Path | str, many: bool = False):
+        self.path, self._many = Path(path), many
 
     def __enter__(self) -> Writer:
         import h5py
@@ -140,9 +172,21 @@ class Writer:
             temporary = self._stack.enter_context(atomic(self.path))
             self._disk = self._stack.enter_context(contextlib.closing(_Disk(temporary)))
             self._stack.callback(self.check)
-            self.file = self._stack.enter_context(contextlib.closing(h5py.File(self._disk, "w")))
+            opened = _open_for_many(self._disk) if self._many else h5py.File(self._disk, "w")
+            self.file = self._stack.enter_context(contextlib.closing(opened))
             self._stack = self._stack.pop_all()
         return self
+
+    def group(self, path: str) -> h5py.Group:
+        """A new group, and those above it; without the time, so that the same content gives the same bytes."""
+        import h5py
+        from h5py import h5g, h5p
+
+        link, creation = h5p.create(h5p.LINK_CREATE), h5p.create(h5p.GROUP_CREATE)
+        link.set_create_intermediate_group(True)
+        link.set_char_encoding(h5py.h5t.CSET_UTF8)
+        creation.set_obj_track_times(False)
+        return h5py.Group(h5g.create(self.file.id, path.encode(), lcpl=link, gcpl=creation))
 
     def __exit__(self, *error: Any) -> None:
         self._stack.__exit__(*error)
@@ -151,6 +195,18 @@ class Writer:
         """Raises OSError where something could not be written so far."""
         if (error := self._disk.error) is not None:
             raise OSError(error.errno, f"{self.path}: cannot be written ({error.strerror})") from error
+
+
+def _open_for_many(disk: _Disk) -> h5py.File:
+    import h5py
+    from h5py import h5f, h5fd, h5p
+
+    access, creation = h5p.create(h5p.FILE_ACCESS), h5p.create(h5p.FILE_CREATE)
+    access.set_fclose_degree(h5f.CLOSE_STRONG)
+    access.set_libver_bounds(h5f.LIBVER_V110, h5f.LIBVER_V110)
+    access.set_fileobj_driver(h5fd.fileobj_driver, disk)
+    creation.set_obj_track_times(False)
+    return h5py.File(h5f.create(repr(disk).encode(), h5f.ACC_TRUNC, fcpl=creation, fapl=access))
 
 
 class _Disk(io.RawIOBase):

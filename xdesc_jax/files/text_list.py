@@ -13,7 +13,7 @@ import codecs
 import dataclasses
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 BLANKS = " \t"  # other white space may be part of a name
@@ -57,17 +57,29 @@ def read_lines(path: Path, what: str = "list") -> list[Line]:
         FileNotFoundError: no such file.
         ValueError: no text.
     """
+    return [Line(f"{path}:{number}", raw) for number, raw in numbered_lines(path, what)]
+
+
+def numbered_lines(path: Path, what: str = "list") -> Iterator[tuple[int, str]]:
+    """`read_lines`, one at a time: the number of each line in the file, and the line as it stands.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: no text.
+    """
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such {what}")
-    data = path.read_bytes()
-    wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    try:
-        text = data.decode("utf-16" if wide else "utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8 text ({error})") from error
-    # Lists that were put together of several have marks within.
-    lines = [Line(f"{path}:{n}", raw.removeprefix(_MARK)) for n, raw in enumerate(_BREAKS.split(text), start=1)]
-    return [line for line in lines if line.text]
+    with path.open("rb") as file:
+        wide = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    # Read so, every line end of any system is one line feed.
+    with path.open(encoding="utf-16" if wide else "utf-8-sig") as lines:
+        try:
+            for number, line in enumerate(lines, start=1):
+                raw = line.removesuffix("\n").removeprefix(_MARK)  # lists that were put together of several have marks
+                if raw.strip(BLANKS):
+                    yield number, raw
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path}: not UTF-8 text ({error})") from error
 
 
 def words_of(text: str) -> list[tuple[int, str]]:

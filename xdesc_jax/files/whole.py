@@ -1,7 +1,7 @@
 """Writing results whole or not at all, and telling finished work from work to redo.
 
 In: an output path and the configuration that makes it. Out: a file that appears under its name only when
-complete, with the configuration's hash beside or inside it.
+complete, with the configuration's hash beside or inside it; and what identifies the inputs of a stage.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from typing import Any
 
 from xdesc_jax.files import dry_run
 
+WHOLE_INPUTS = "XDESC_WHOLE_INPUTS"  # when set, inputs of any size are told apart by all of their content
+WHOLE_BYTES = 64 << 20  # read within a fraction of a second
+SAMPLES, SAMPLE_BYTES = 64, 64 << 10
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -126,6 +129,27 @@ def content_hash(path: Path | str) -> str:
     dry_run.read(Path(path))
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:12]
+
+
+def input_hash(path: Path | str) -> str:
+    """12 hex digits by which a stage knows an input again.
+
+    Of a file up to `WHOLE_BYTES`, its `content_hash`. Of a larger one, which takes longer to read than many a stage to
+    finish, of its size, its time of change and samples over all its length: a copy with another time counts as
+    another file, and what was changed in place has another time. With `WHOLE_INPUTS` in the environment
+    (`--whole-inputs`) the content of every file is read whole.
+    """
+    path = Path(path)
+    status = path.stat()
+    if status.st_size <= WHOLE_BYTES or os.environ.get(WHOLE_INPUTS):
+        return content_hash(path)
+    dry_run.read(path)
+    digest = hashlib.sha256(f"{status.st_size} {status.st_mtime_ns}".encode())
+    with path.open("rb", buffering=0) as file:
+        for sample in range(SAMPLES):
+            file.seek((status.st_size - SAMPLE_BYTES) * sample // (SAMPLES - 1))
+            digest.update(file.read(SAMPLE_BYTES))
+    return digest.hexdigest()[:12]
 
 
 def _plain(value: Any) -> Any:

@@ -10,8 +10,10 @@ import dataclasses
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from xdesc_jax import console
-from xdesc_jax.matching.pairs import Pair, read_pairs
+from xdesc_jax.matching.pairs import read_pairs
 
 SHOWN = 5
 
@@ -44,12 +46,16 @@ def read_candidates(
     Raises:
         ValueError: no pair is of a query and a photo of the map, or with `strict`, some are not.
     """
-    known, usable = set(queries), set(registered).intersection(described)
+    usable = set(registered).intersection(described)
     pairs = read_pairs(path, queries, sorted({*registered, *described}))
-    kept = [pair for pair in pairs if pair[0] in known and pair[1] in usable]
-    for place, names, what in ((0, known, "the query list"), (1, usable, "the map")):
-        _tell(path, pairs, place, names, what, refuse=strict or not kept)
-    if not kept:
+    is_query = np.arange(len(pairs.names0)) < len(queries)  # others of the list stand behind
+    is_photo = np.array([name in usable for name in pairs.names1], bool)
+    sides = (is_query[pairs.first], is_photo[pairs.second])
+    kept = pairs.take(sides[0] & sides[1])
+    refuse = strict or not len(kept)
+    _tell(path, _names_of(pairs.names0, pairs.first, ~sides[0]), ~sides[0], queries, "the query list", refuse)
+    _tell(path, _names_of(pairs.names1, pairs.second, ~sides[1]), ~sides[1], usable, "the map", refuse)
+    if not len(kept):
         raise ValueError(f"{path}: none of its {len(pairs)} pairs is of a query and a photo of the map")
     photos: dict[str, dict[str, None]] = {name: {} for name in queries}
     for query, photo in kept:
@@ -57,13 +63,19 @@ def read_candidates(
     return Candidates({name: list(found) for name, found in photos.items()}, len(pairs) - len(kept))
 
 
-def _tell(path: Path, pairs: Sequence[Pair], place: int, names: Collection[str], what: str, refuse: bool) -> None:
+def _names_of(names: Sequence[str], ids: np.ndarray, chosen: np.ndarray) -> list[str]:
+    """Photos of the chosen pairs, each once, in the order of the list."""
+    found, first = np.unique(ids[chosen], return_index=True)
+    return [names[i] for i in found[np.argsort(first)].tolist()]
+
+
+def _tell(
+    path: Path, unknown: Sequence[str], concerned: np.ndarray, names: Collection[str], what: str, refuse: bool
+) -> None:
     """Warns of names that are not among those of one side, or raises ValueError with `refuse`."""
-    unknown = list(dict.fromkeys(pair[place] for pair in pairs if pair[place] not in names))
     if not unknown:
         return
     text = f"{path}: names {len(unknown)} photos that are not in {what}, first {unknown[:SHOWN]}"
     if refuse:
         raise ValueError(f"{text}; there are {len(names)}, first {sorted(names)[:SHOWN]}")
-    concerned = sum(pair[place] not in names for pair in pairs)
-    console.warn(f"{text}; {concerned} of {len(pairs)} pairs are left out")
+    console.warn(f"{text}; {int(concerned.sum())} of {len(concerned)} pairs are left out")

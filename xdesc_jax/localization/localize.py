@@ -20,7 +20,7 @@ from xdesc_jax.colmap.bindings.api import read_model
 from xdesc_jax.colmap.lists import write_poses
 from xdesc_jax.colmap.model import Camera, Model
 from xdesc_jax.descriptors import DescriptorSpec
-from xdesc_jax.files.whole import already_done, config_hash, content_hash, recorded, write_json
+from xdesc_jax.files.whole import already_done, config_hash, content_hash, input_hash, recorded, write_json
 from xdesc_jax.localization import correspondences
 from xdesc_jax.localization.candidates import Candidates, read_candidates
 from xdesc_jax.localization.localizer import Localization, Localizer, PoseSettings
@@ -28,7 +28,7 @@ from xdesc_jax.localization.map import SHOWN, LocalizationMap
 from xdesc_jax.localization.query_cameras import query_cameras
 from xdesc_jax.localization.query_features import QueryFeatures
 from xdesc_jax.matching.feature_set import FeatureSet, Held
-from xdesc_jax.matching.match import EXHAUSTIVE
+from xdesc_jax.matching.match_plan import EXHAUSTIVE
 from xdesc_jax.matching.retrieval import joint_space
 from xdesc_jax.matching.routes import Router
 from xdesc_jax.translation.ratios import strictest
@@ -123,9 +123,9 @@ def localize(
         with console.status("reading the inputs"):
             hashes = {
                 "reconstruction": model_hash(reconstruction),
-                "features": [content_hash(path) for path in known.paths],
+                "features": [input_hash(path) for path in known.paths],
                 "queries": content_hash(queries),
-                "query_features": [content_hash(path) for path in asked.paths],
+                "query_features": [input_hash(path) for path in asked.paths],
                 "model": content_hash(model) if model is not None else None,
             }
         settings: dict[str, Any] = {
@@ -133,7 +133,7 @@ def localize(
             **hashes,
             "mode": mode,
             "target": target,
-            "pairs": pairs if pairs in (None, EXHAUSTIVE) else content_hash(Path(pairs)),
+            "pairs": pairs if pairs in (None, EXHAUSTIVE) else input_hash(Path(pairs)),
             "retrieval": retrieval,
             "ratio": ratio,
             "descriptor": descriptor,
@@ -217,9 +217,9 @@ def _held(features: FeatureSet, names: Iterable[str]) -> list[Held]:
 
 
 def model_hash(folder: Path) -> dict[str, str]:
-    """File -> content hash of a COLMAP model."""
+    """File -> hash of each file of a COLMAP model."""
     files = sorted(path for path in folder.glob("*") if path.suffix in (".bin", ".txt"))
-    return {path.name: content_hash(path) for path in files}
+    return {path.name: input_hash(path) for path in files}
 
 
 def _routes(

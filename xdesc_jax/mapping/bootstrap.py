@@ -22,6 +22,7 @@ from xdesc_jax.features.keypoints import COLMAP_CENTER
 from xdesc_jax.features.store import ImageFeatures
 from xdesc_jax.localization.localizer import Localization, Localizer, PoseSettings
 from xdesc_jax.localization.map import LocalizationMap, MapPhoto
+from xdesc_jax.mapping.tracks import Tracks, gathered
 from xdesc_jax.matching.feature_set import Held
 from xdesc_jax.matching.retrieval import VladIndex, vlad
 from xdesc_jax.translation.translator import EMBEDDING
@@ -66,13 +67,14 @@ class UpdatedMap:
         max_residual_px: float = 4.0,
     ):
         self._map, self._settings, self._retrieval, self._limit = built, settings, retrieval, max_residual_px
-        self._centers = {name: pose.center for name, pose in model.poses.items()}
+        self._names, self._centers = model.names, np.array([pose.center for pose in model.poses.values()])
         self._rows = {name: photo.rows.copy() for name, photo in built.photos.items()}
         self.real = {name: real[name].copy() for name in built.photos}
-        # Only translated rows have an angle to beat: real ones stay.
-        self._angle = {name: np.where(rows, -1.0, np.inf) for name, rows in self.real.items()}
         self._observed = np.zeros(len(built.points), bool)
-        self._tracks = _tracks(built, model)
+        self._tracks = Tracks.of(model, built.photos)
+        # Only translated rows have an angle to beat: real ones stay.
+        is_real = gathered(self.real, model.names, self._tracks.view, self._tracks.keypoint)
+        self._angle = np.where(is_real, -1.0, np.inf)
         self.added: list[NewPhoto] = []
 
     @property
@@ -152,35 +154,22 @@ class UpdatedMap:
 
     def _replace(self, rows: np.ndarray, point: np.ndarray, pose: Pose) -> set[str]:
         """Puts rows of a new photo in the place of translated ones of the same points; gives the photos changed."""
-        changed = set()
-        for row in np.flatnonzero((point >= 0) & rows.any(axis=1)):
-            number = point[row]
-            self._observed[number] = True
-            x = self._map.points[number]
-            for name, keypoint in self._tracks.get(int(number), ()):
-                angle = _angle(pose.center - x, self._centers[name] - x)
-                if angle < self._angle[name][keypoint]:
-                    self._angle[name][keypoint] = angle
-                    self._rows[name][keypoint] = rows[row]
-                    self.real[name][keypoint] = True
-                    changed.add(name)
-        return changed
-
-
-def _tracks(built: LocalizationMap, model: Model) -> dict[int, list[tuple[str, int]]]:
-    """Point -> photos and rows that observe it, one row a photo.
-
-    Of several keypoints of a photo at one point, that with the smallest residual: with the same row twice, neither
-    would pass a ratio test.
-    """
-    order = np.argsort(model.residual_px, kind="stable")
-    _, first = np.unique(np.stack([model.point, model.view])[:, order], axis=1, return_index=True)
-    tracks: dict[int, list[tuple[str, int]]] = {}
-    for row in order[np.sort(first)].tolist():
-        name, keypoint = model.names[model.view[row]], int(model.keypoint[row])
-        if name in built.photos and built.photos[name].point[keypoint] == model.point[row]:
-            tracks.setdefault(int(model.point[row]), []).append((name, keypoint))
-    return tracks
+        seen = np.flatnonzero((point >= 0) & rows.any(axis=1))
+        self._observed[point[seen]] = True
+        which, observation = self._tracks.observing(point[seen])
+        x = self._map.points[point[seen]][which]
+        angle = _angles(pose.center - x, self._centers[self._tracks.view[observation]] - x)
+        nearer = angle < self._angle[observation]
+        observation, source = observation[nearer], seen[which[nearer]]
+        self._angle[observation] = angle[nearer]
+        views, keypoints = self._tracks.view[observation], self._tracks.keypoint[observation]
+        order = np.argsort(views, kind="stable")
+        present, starts = np.unique(views[order], return_index=True)
+        for view, part in zip(present.tolist(), np.split(order, starts)[1:], strict=True):
+            name = self._names[view]
+            self._rows[name][keypoints[part]] = rows[source[part]]
+            self.real[name][keypoints[part]] = True
+        return {self._names[view] for view in present.tolist()}
 
 
 def _valid(features: ImageFeatures) -> np.ndarray:
@@ -199,6 +188,6 @@ def _refined(camera: Camera, result: Localization) -> Camera:
     return dataclasses.replace(camera, params=(result.focal_px,) * count + camera.params[count:])
 
 
-def _angle(a: np.ndarray, b: np.ndarray) -> float:
-    """Angle between two directions, rad."""
-    return float(np.arctan2(np.linalg.norm(np.cross(a, b)), a @ b))
+def _angles(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Angles between directions [M, 3] and as many others, rad, [M]."""
+    return np.arctan2(np.linalg.norm(np.cross(a, b), axis=1), (a * b).sum(axis=1))

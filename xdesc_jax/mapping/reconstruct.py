@@ -27,7 +27,7 @@ from xdesc_jax.colmap.cameras import (
 from xdesc_jax.colmap.database import DatabaseReader, is_database
 from xdesc_jax.colmap.lists import read_names
 from xdesc_jax.files import dry_run
-from xdesc_jax.files.whole import already_done, config_hash, content_hash, making, write_json
+from xdesc_jax.files.whole import already_done, config_hash, input_hash, making, write_json
 from xdesc_jax.mapping.build import build_database, canonical_pairs, copy_database, made_with
 from xdesc_jax.mapping.from_photos import DATABASE, MODELS, settle
 from xdesc_jax.mapping.mapper import PairCounts, check_poses, map_incrementally, model_folders, triangulate, verify
@@ -110,8 +110,8 @@ def reconstruct(
         )
         with console.status("reading the inputs"):
             hashes = {
-                "features": [content_hash(path) for path in sources],
-                "matches": matches and content_hash(matches),
+                "features": [input_hash(path) for path in sources],
+                "matches": matches and input_hash(matches),
             }
         config = {
             "stage": "reconstruct",

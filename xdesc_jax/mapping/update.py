@@ -23,7 +23,7 @@ from xdesc_jax.colmap.model import Camera, Pose
 from xdesc_jax.descriptors import DescriptorSpec, stored
 from xdesc_jax.evaluate.poses import LOCALIZATION, UNITS, Scale, label, pose_errors
 from xdesc_jax.features.store import ImageFeatures, StoreWriter
-from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, recorded, write_json
+from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, input_hash, recorded, write_json
 from xdesc_jax.localization.localize import model_hash
 from xdesc_jax.localization.localizer import Localization, PoseSettings
 from xdesc_jax.localization.map import LocalizationMap
@@ -126,14 +126,14 @@ def update(
         settings: dict[str, Any] = {
             "stage": "map update",
             "reconstruction": model_hash(reconstruction),
-            "features": [content_hash(path) for path in known.paths],
+            "features": [input_hash(path) for path in known.paths],
             "queries": content_hash(queries),
-            "new_features": [content_hash(path) for path in new.paths],
+            "new_features": [input_hash(path) for path in new.paths],
             "batch": batch,
             "retrieval": retrieval,
             "model": content_hash(model) if model is not None else None,
             "test_queries": content_hash(test_queries) if test_queries is not None else None,
-            "test_features": [content_hash(path) for path in test.paths] if test_queries is not None else [],
+            "test_features": [input_hash(path) for path in test.paths] if test_queries is not None else [],
             "assume_focal": assume_focal,
             "reference": model_hash(reference) if reference is not None else None,
             "scale": scale,

@@ -9,9 +9,9 @@ goes on. Runs on the base install.
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
+import functools
 import importlib
-import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -23,37 +23,22 @@ from xdesc_jax.colmap.database import DatabaseReader, is_database
 from xdesc_jax.colmap.database_writer import DatabaseWriter
 from xdesc_jax.features.store import found_hash
 from xdesc_jax.files import dry_run
-from xdesc_jax.files.whole import already_done, config_hash, content_hash, write_json
-from xdesc_jax.matching.feature_set import FeatureSet, Held
-from xdesc_jax.matching.matches import Extent, MatchWriter, check_names
+from xdesc_jax.files.whole import already_done, config_hash, content_hash, input_hash, write_json
+from xdesc_jax.matching.feature_set import FeatureSet
+from xdesc_jax.matching.match_plan import EXHAUSTIVE, MatchPlan, make_plan
+from xdesc_jax.matching.matches import Extent, MatchWriter
 from xdesc_jax.matching.nearest import Matches
-from xdesc_jax.matching.pairs import Pair, distinct, in_blocks, read_pairs
 from xdesc_jax.matching.parts import MatchParts, PairMatches
-from xdesc_jax.matching.routes import KEPT_BYTES, Mode, Route, Router, Rows
+from xdesc_jax.matching.routes import Mode, Router, Rows
 from xdesc_jax.translation.ratios import strictest
 from xdesc_jax.translation.translator import Translator
 
-EXHAUSTIVE, RETRIEVAL = "exhaustive", "retrieval"
+RETRIEVAL = "retrieval"
 BACKENDS = {"numpy": "xdesc_jax.matching.nearest", "jax": "xdesc_jax.matching.nearest_jax"}
 PAIRS_A_PART = 500
-SHOWN = 5
+PHOTOS_KEPT = 4096  # whose keypoints are not read again for the next pair
 
 Matcher = Callable[..., Matches]
-
-
-@dataclasses.dataclass(frozen=True)
-class MatchPlan:
-    """What is matched, and how.
-
-    Attributes:
-        pairs: in the order of work.
-        routes: of each pair.
-        counts: of given, own and repeated pairs.
-    """
-
-    pairs: list[Pair]
-    routes: list[Route]
-    counts: dict[str, int]
 
 
 def match(
@@ -112,18 +97,18 @@ def match(
         pairs = str(_retrieved(features, other, out, model, top, descriptor, overwrite))
     with (
         FeatureSet(features, descriptor, strict=not other) as first,
-        FeatureSet(other or features, descriptor, strict=not other) as second,
+        FeatureSet(other, descriptor, strict=False) if other else contextlib.nullcontext(first) as second,
     ):
         files = {"features": first.paths, "other": second.paths if other else []}
         ratios = strictest(first.ratios, second.ratios)
         router = Router(mode, translator, target=target, order=order or None, ratio=ratio, ratios=ratios)
         plan = make_plan(pairs, first, second, router, bool(other))
         with console.status("reading the inputs"):
-            hashes = {name: [content_hash(path) for path in paths] for name, paths in files.items()}
+            hashes = {name: [input_hash(path) for path in paths] for name, paths in files.items()}
         config = {
             "stage": "match",
             **hashes,
-            "pairs": config_hash(sorted(plan.pairs)),
+            "pairs": plan.pairs.hash(),
             "mode": mode,
             "model": content_hash(model) if model is not None else None,
             "target": target,
@@ -203,86 +188,6 @@ def _found_hash(out: Path) -> str | None:
         return reader.attributes.get("config_hash")
 
 
-# --- Pairs -----------------------------------------------------------------------------------------------
-
-
-def make_plan(pairs: str, first: FeatureSet, second: FeatureSet, router: Router, two_sets: bool) -> MatchPlan:
-    """The pairs to match, each once in either order and none with itself, and the route of each.
-
-    Args:
-        pairs: path of a pair list, or 'exhaustive'.
-        first, second: features of the first and of the second photos.
-        router: chooses routes.
-        two_sets: whether the second photos are of other files.
-
-    Raises:
-        ValueError: names that the features lack, or rows that do not compare.
-    """
-    if pairs == EXHAUSTIVE:
-        given = list(
-            itertools.product(first.names, second.names) if two_sets else itertools.combinations(first.names, 2)
-        )
-    else:
-        given = read_pairs(Path(pairs), first.names, second.names)
-    where = "all pairs" if pairs == EXHAUSTIVE else f"pair list {pairs}"
-    first.check_names([a for a, _ in given], where)
-    second.check_names([b for _, b in given], where)
-    chosen, own = distinct(given, ordered=two_sets)
-    check_names(dict.fromkeys(name for pair in chosen for name in pair))
-    counts = {"pairs_given": len(given), "self_pairs": own, "duplicates": len(given) - own - len(chosen)}
-    if two_sets:
-        counts["pairs_in_both_orders"] = _tell_of_both_orders(given, first, second)
-    ordered = in_blocks(chosen, _places(first), _places(second), _photos_in_memory(first))
-    return MatchPlan(ordered, _routes(ordered, first, second, router), counts)
-
-
-def _tell_of_both_orders(given: Sequence[Pair], first: FeatureSet, second: FeatureSet) -> int:
-    """Warns where two files hold the same photos and pairs stand in both orders; returns how many do."""
-    listed = set(given)
-    both = sorted((a, b) for a, b in listed if a < b and (b, a) in listed)
-    if both:
-        a, b = both[0]
-        console.warn(
-            f"{len(both)} pairs are in both orders, first {a!r} and {b!r}: a match file has one place for two photos, "
-            f"so the order listed first is matched; match the other one into a file of its own ({first.path(a)} and "
-            f"{second.path(b)} hold the same photos)"
-        )
-    return len(both)
-
-
-def _places(features: FeatureSet) -> dict[str, int]:
-    return {name: i for i, name in enumerate(features.names)}
-
-
-def _photos_in_memory(features: FeatureSet) -> int:
-    """Photos of which two groups fit in what `Rows` keeps, by the first ones' numbers of keypoints."""
-    sample = features.names[:: max(1, len(features) // 20)]
-    rows = np.mean([len(features.keypoints(name)) for name in sample]) if sample else 0
-    return max(1, int(KEPT_BYTES / 2 / max(1.0, rows * 512)))
-
-
-def _routes(pairs: list[Pair], first: FeatureSet, second: FeatureSet, router: Router) -> list[Route]:
-    """The route of each pair; a photo without descriptors takes what the other one holds."""
-    held0 = {name: first.held(name) for name in dict.fromkeys(a for a, _ in pairs)}
-    held1 = {name: second.held(name) for name in dict.fromkeys(b for _, b in pairs)}
-    some = next((h for h in (*held0.values(), *held1.values()) if h is not None), None)
-    if some is None:
-        if not pairs:
-            return []
-        raise ValueError(f"no photo in {', '.join(map(str, (*first.paths, *second.paths)))} has descriptors")
-    made: dict[tuple[Held, Held], Route] = {}
-    routes = []
-    for a, b in pairs:
-        held = (held0[a] or held1[b] or some, held1[b] or held0[a] or some)
-        if held not in made:
-            try:
-                made[held] = router.route(*held)
-            except ValueError as error:
-                raise ValueError(f"{first.path(a)}: {a!r} and {second.path(b)}: {b!r}: {error}") from error
-        routes.append(made[held])
-    return routes
-
-
 # --- Matching --------------------------------------------------------------------------------------------
 
 
@@ -290,14 +195,12 @@ def match_pairs(plan: MatchPlan, rows0: Rows, rows1: Rows, matcher: Matcher, par
     """Matches the pairs that are not in a part yet, and writes them as parts."""
     starts = range(0, len(plan.pairs), PAIRS_A_PART)
     missing = [start for start in starts if not parts.has(start // PAIRS_A_PART)]
-    left = sum(len(plan.pairs[start : start + PAIRS_A_PART]) for start in missing)
+    left = sum(min(PAIRS_A_PART, len(plan.pairs) - start) for start in missing)
     with console.progress_bar("pairs") as bar:
         task = bar.add_task("matching", total=len(plan.pairs), completed=len(plan.pairs) - left)
         for start in missing:
             found = []
-            for (a, b), route in zip(
-                plan.pairs[start : start + PAIRS_A_PART], plan.routes[start : start + PAIRS_A_PART], strict=True
-            ):
+            for (a, b), route in plan.part(start, start + PAIRS_A_PART):
                 x, y = rows0(a, route.target), rows1(b, route.target)
                 matched = matcher(x, y, binary=route.target.binary, ratio=route.ratio)
                 found.append(PairMatches(a, b, len(x), matched.indices, matched.scores))
@@ -340,19 +243,17 @@ def _figures(
     plan: MatchPlan, parts: MatchParts, first: FeatureSet, second: FeatureSet, rows0: Rows, rows1: Rows
 ) -> dict[str, Any]:
     """Counts over all pairs, and for each two descriptors the ratio and where it comes from."""
-    counts: list[int] = []
+    counts = np.zeros(len(plan.pairs), np.int64)
     unique = 0
     by_kind: dict[tuple[str, str], dict[str, Any]] = {}
-    positions: dict[tuple[int, str], np.ndarray] = {}
 
-    def place(features: FeatureSet, name: str) -> np.ndarray:
-        key = (int(features is second), name)
-        if key not in positions:
-            xy = features.keypoints(name)
-            positions[key] = np.unique(xy, axis=0, return_inverse=True)[1].reshape(-1)
-        return positions[key]
+    @functools.lru_cache(PHOTOS_KEPT)
+    def place(side: int, name: str) -> np.ndarray:
+        xy = (first, second)[side].keypoints(name)
+        return np.unique(xy, axis=0, return_inverse=True)[1].reshape(-1)
 
-    for found, route in zip(parts, plan.routes, strict=True):
+    one = second is first
+    for at, (found, (_, route)) in enumerate(zip(parts, plan, strict=True)):
         a, b = first.held(found.name0), second.held(found.name1)
         kind = (a.spec.name if a else "none", b.spec.name if b else "none")
         entry = by_kind.setdefault(
@@ -360,18 +261,18 @@ def _figures(
         )
         entry["pairs"] += 1
         entry["matches"] += len(found.indices)
-        counts.append(len(found.indices))
-        i, j = place(first, found.name0)[found.indices[:, 0]], place(second, found.name1)[found.indices[:, 1]]
+        counts[at] = len(found.indices)
+        i, j = place(0, found.name0)[found.indices[:, 0]], place(int(not one), found.name1)[found.indices[:, 1]]
         unique += min(len(np.unique(i)), len(np.unique(j)))
         rows0.count(found.name0)
         rows1.count(found.name1)
     sides = [rows0] if rows1 is rows0 else [rows0, rows1]
     return {
         "pairs_matched": len(counts),
-        "pairs_without_matches": counts.count(0),
-        "matches": sum(counts),
+        "pairs_without_matches": int((counts == 0).sum()),
+        "matches": int(counts.sum()),
         "matches_of_distinct_positions": unique,
-        "median_matches": int(np.median(counts)) if counts else 0,
+        "median_matches": int(np.median(counts)) if len(counts) else 0,
         "rows_never_matched": sum(sum(rows.skipped.values()) for rows in sides),
         "rows_not_finite": sum(sum(rows.not_finite.values()) for rows in sides),
         "by_descriptors": [{"first": a, "second": b, **entry} for (a, b), entry in by_kind.items()],

@@ -11,6 +11,7 @@ not drown the rest (Arandjelovic and Zisserman, CVPR 2013), and the whole as wel
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,9 @@ import numpy as np
 
 from xdesc_jax import console, pretrained
 from xdesc_jax.descriptors import DescriptorSpec, unit_rows
-from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, recorded, write_json
+from xdesc_jax.files.whole import already_done, atomic, config_hash, input_hash, recorded, write_json
 from xdesc_jax.matching.feature_set import FeatureSet
-from xdesc_jax.matching.pairs import pair_line
+from xdesc_jax.matching.pairs import Pairs, pair_line
 from xdesc_jax.matching.routes import Rows
 from xdesc_jax.translation.translator import EMBEDDING, Translator
 
@@ -30,7 +31,7 @@ SAMPLE_ROWS = 32768  # that the vocabulary is made of
 MIN_ROWS_A_PHOTO = 64  # of the sample, so that it comes from at most 512 photos
 ITERATIONS = 20
 BLOCK = 8192  # rows assigned at a time
-QUERY_BLOCK = 1024
+QUERY_BLOCK, PHOTO_BLOCK = 1024, 16384  # compared at a time; 64 MB of cosines
 
 RowsOf = Callable[[str], np.ndarray]
 
@@ -46,7 +47,7 @@ class VladIndex:
 
     def __init__(self, centers: np.ndarray, names: Sequence[str], vectors: np.ndarray):
         self.centers, self.names, self.vectors = centers, tuple(names), vectors
-        self._usable = vectors.any(axis=1)
+        self._usable = np.asarray(vectors.any(axis=1))
 
     @classmethod
     def build(
@@ -96,12 +97,21 @@ class VladIndex:
         index, scores = np.full((len(vectors), k), -1), np.full((len(vectors), k), -np.inf, np.float32)
         for start in range(0, len(vectors), QUERY_BLOCK):
             block = vectors[start : start + QUERY_BLOCK]
-            usable = np.asarray(block.any(axis=1))[:, None] & self._usable
-            cosine = np.where(usable, block @ self.vectors.T, -np.inf)
-            best = np.argsort(-cosine, axis=1, kind="stable")[:, :k]
-            found = np.take_along_axis(cosine, best, axis=1)
-            scores[start : start + len(block)] = found
-            index[start : start + len(block)] = np.where(np.isfinite(found), best, -1)
+            blank = ~np.asarray(block.any(axis=1))
+            at = slice(start, start + len(block))
+            for first in range(0, len(self.names), PHOTO_BLOCK):
+                cosine = block @ self.vectors[first : first + PHOTO_BLOCK].T
+                cosine[:, ~self._usable[first : first + PHOTO_BLOCK]] = -np.inf
+                cosine[blank] = -np.inf
+                # What was found in earlier blocks stands first, as its photos do.
+                found = k if first else 0
+                values = np.hstack([scores[at, :found], cosine])
+                chosen = _largest(values, k)
+                before = np.take_along_axis(index[at], np.minimum(chosen, k - 1), axis=1)
+                width = chosen.shape[1]
+                index[at, :width] = np.where(chosen < found, before, first + chosen - found)
+                scores[at, :width] = np.take_along_axis(values, chosen, axis=1)
+        index[~np.isfinite(scores)] = -1
         return index, scores
 
 
@@ -122,6 +132,27 @@ def vlad(rows: np.ndarray, centers: np.ndarray) -> np.ndarray:
         members = _assign(block, centers)[:, None] == np.arange(len(centers))
         sums += members.T.astype(np.float32) @ block - members.sum(axis=0)[:, None] * centers
     return unit_rows(unit_rows(sums).reshape(1, -1))[0]
+
+
+def _largest(values: np.ndarray, k: int) -> np.ndarray:
+    """Columns of the k largest values of each row, [Q, k] or all columns if fewer, the largest first.
+
+    Of equal ones the first columns, as a stable sort of whole rows would give them.
+    """
+    width = values.shape[1]
+    if k < width:
+        least = np.partition(values, width - k, axis=1)[:, width - k, None]
+        taken = values >= least
+        tied = np.flatnonzero(np.count_nonzero(taken, axis=1) > k)
+        if len(tied):
+            above, equal = values[tied] > least[tied], values[tied] == least[tied]
+            room = k - np.count_nonzero(above, axis=1)
+            taken[tied] = above | (equal & (np.cumsum(equal, axis=1) <= room[:, None]))
+        columns = np.nonzero(taken)[1].reshape(len(values), k)
+    else:
+        columns = np.broadcast_to(np.arange(width), values.shape)
+    order = np.argsort(-np.take_along_axis(values, columns, axis=1), axis=1, kind="stable")
+    return np.take_along_axis(columns, order, axis=1)
 
 
 def vocabulary(rows_of: RowsOf, names: Sequence[str], clusters: int, seed: int) -> np.ndarray:
@@ -222,13 +253,13 @@ def retrieve(
     translator = Translator.load(model) if model is not None else None
     with (
         FeatureSet(features, descriptor, strict=not database) as queries,
-        FeatureSet(database or features, descriptor, strict=not database) as known,
+        FeatureSet(database, descriptor, strict=False) if database else contextlib.nullcontext(queries) as known,
     ):
         space = joint_space([queries, known], translator)
         with console.status("reading the inputs"):
             hashes = {
-                "features": [content_hash(path) for path in features],
-                "database": [content_hash(path) for path in database],
+                "features": [input_hash(path) for path in features],
+                "database": [input_hash(path) for path in database],
             }
         config = {
             "stage": "retrieve",
@@ -264,7 +295,8 @@ def retrieve(
             vectors = np.stack([vlad(query_rows(n, space), index.centers) for n in tracked])
         pairs = _pairs(queries.names, vectors, index, top, ordered=bool(database))
     with atomic(out) as temporary:
-        temporary.write_text("".join(pair_line(a, b) for a, b in pairs), encoding="utf-8")
+        with temporary.open("w", encoding="utf-8") as file:
+            file.writelines(pair_line(a, b) for a, b in pairs)
     without = [name for name, vector in zip(queries.names, vectors, strict=True) if not vector.any()]
     if without:
         console.warn(f"{len(without)} photos have no descriptors and retrieve nothing, first {without[:5]}")
@@ -292,14 +324,17 @@ def joint_space(sets: Sequence[FeatureSet], translator: Translator | None) -> De
     return next(iter(specs.values()))
 
 
-def _pairs(
-    names: Sequence[str], vectors: np.ndarray, index: VladIndex, top: int, ordered: bool
-) -> list[tuple[str, str]]:
+def _pairs(names: Sequence[str], vectors: np.ndarray, index: VladIndex, top: int, ordered: bool) -> Pairs:
     """Query and retrieved photo, none with itself; where not `ordered`, each pair in one order alone."""
     found, _ = index.nearest(vectors, top + 1)  # one of them may be the query itself
-    pairs: dict[tuple[str, str], tuple[str, str]] = {}
-    for name, row in zip(names, found, strict=True):
-        others = [index.names[i] for i in row if i >= 0 and index.names[i] != name][:top]
-        for other in others:
-            pairs.setdefault((name, other) if ordered else (min(name, other), max(name, other)), (name, other))
-    return list(pairs.values())
+    place = {name: i for i, name in enumerate(index.names)}
+    itself = np.array([place.get(name, -1) for name in names], np.int64)
+    taken = (found >= 0) & (found != itself[:, None])
+    taken &= np.cumsum(taken, axis=1) <= top
+    query, _ = np.nonzero(taken)
+    pairs = Pairs(names, index.names, query.astype(np.int32), found[taken].astype(np.int32))
+    if ordered:
+        return pairs
+    a, b = itself[pairs.first], found[taken]
+    _, first = np.unique(np.minimum(a, b) * len(index.names) + np.maximum(a, b), return_index=True)
+    return pairs.take(np.sort(first))

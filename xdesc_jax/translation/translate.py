@@ -22,7 +22,7 @@ from xdesc_jax.colmap.database import DatabaseReader, is_database
 from xdesc_jax.colmap.database_file import database_hash
 from xdesc_jax.features.store import FeatureStore, StoreWriter, found_hash
 from xdesc_jax.files.arrays import open_array
-from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, recorded, write_json
+from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, input_hash, recorded, write_json
 from xdesc_jax.translation import database
 from xdesc_jax.translation.ratios import origin
 from xdesc_jax.translation.translator import Stream, Translator, ZeroRowsWarning
@@ -85,7 +85,7 @@ def translate(
             name = _source(features, descriptor, translator)
             packed = translator.spec(name).binary if kind == ".h5" else packed
         with console.status(f"reading {features}"):
-            features_hash = database_hash(features) if kind == DATABASE else content_hash(features)
+            features_hash = database_hash(features) if kind == DATABASE else input_hash(features)
         config = {
             "stage": "translate",
             "features": features_hash,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ import numpy as np
 from xdesc_jax import console
 from xdesc_jax.colmap.camera_models import check_camera
 from xdesc_jax.colmap.model import Camera, Model
+from xdesc_jax.colmap.model_arrays import NO_POINT, read_keypoints, read_points
 from xdesc_jax.colmap.model_files import check_model_files
 from xdesc_jax.colmap.text_model import readable
 
@@ -91,15 +93,18 @@ def open_model(path: Path) -> pycolmap.Reconstruction:
     """
     if not any((path / f"images{end}").exists() for end in (".bin", ".txt")):
         raise FileNotFoundError(f"{path}: holds no COLMAP model (cameras, images and points3D, .bin or .txt)")
-    binary = all((path / f"{part}.bin").exists() for part in ("cameras", "images", "points3D"))
     check_model_files(path)
-    with contextlib.nullcontext(path) if binary else readable(path) as folder:
+    with contextlib.nullcontext(path) if _is_binary(path) else readable(path) as folder:
         try:
             model = pycolmap.Reconstruction(folder)
         except (ValueError, RuntimeError, IndexError, KeyError) as error:
             raise ValueError(f"{path}: not a readable COLMAP model ({error})") from error
     _scale_rotations(model, path)
     return model
+
+
+def _is_binary(path: Path) -> bool:
+    return all((path / f"{part}.bin").exists() for part in ("cameras", "images", "points3D"))
 
 
 def _scale_rotations(model: pycolmap.Reconstruction, path: Path) -> None:
@@ -162,40 +167,66 @@ def read_model(path: Path) -> Model:
 
     Raises:
         FileNotFoundError: the folder does not hold a model.
-        ValueError: its files cannot be read, or are cut short.
+        ValueError: its files cannot be read, or are cut short, or a keypoint observes a point that is not there.
     """
     model = open_model(path)
     images = sorted((model.images[i] for i in model.reg_image_ids()), key=lambda image: image.name)
     if not images:
         raise ValueError(f"{path}: the COLMAP model has no registered photo")
-    row_of = {point_id: row for row, point_id in enumerate(sorted(model.points3D))}
-    points = np.array([model.points3D[point_id].xyz for point_id in row_of], np.float64).reshape(-1, 3)
+    with _binary(path, model) as folder:
+        point_ids, points = read_points(folder)
+        keypoints_of = read_keypoints(folder)
     poses = [image.cam_from_world() for image in images]
-    cameras = [model.cameras[image.camera_id] for image in images]
-    for camera in {camera.camera_id: camera for camera in cameras}.values():
-        check_camera(plain_camera(camera), f"{path}: camera {camera.camera_id}")
+    rotations = np.array([pose.rotation.matrix() for pose in poses])
+    translations = np.array([pose.translation for pose in poses])
+    cameras = {i: model.cameras[i] for i in dict.fromkeys(image.camera_id for image in images)}
+    for camera_id, camera in cameras.items():
+        check_camera(plain_camera(camera), f"{path}: camera {camera_id}")
     columns: list[list[np.ndarray]] = []
-    for view, (image, pose, camera) in enumerate(zip(images, poses, cameras, strict=True)):
-        rows = np.array(image.get_observation_point2D_idxs(), np.int64)
-        seen = [image.point2D(int(row)) for row in rows]
-        of = np.array([row_of[p.point3D_id] for p in seen], np.int64)
-        xy = np.array([p.xy for p in seen], np.float64).reshape(-1, 2)
-        projected = np.asarray(camera.img_from_cam(points[of] @ pose.rotation.matrix().T + pose.translation))
-        columns.append([of, np.full(len(of), view), rows, np.linalg.norm(projected.reshape(-1, 2) - xy, axis=1), xy])
+    for view, image in enumerate(images):
+        keypoints = keypoints_of[image.image_id]
+        rows = np.flatnonzero(keypoints.point_id != NO_POINT)
+        of = _places(keypoints.point_id[rows], point_ids, f"{path}: {image.name!r}")
+        xy = keypoints.xy[rows]
+        seen = points[of] @ rotations[view].T + translations[view]
+        projected = np.asarray(cameras[image.camera_id].img_from_cam(seen)).reshape(-1, 2)
+        columns.append([of, np.full(len(of), view), rows, np.linalg.norm(projected - xy, axis=1), xy])
     point, view_of, keypoint, residual_px, xy_of = (np.concatenate(parts) for parts in zip(*columns, strict=True))
-    order = np.lexsort((keypoint, view_of, point))
+    order = np.argsort(point, kind="stable")  # views and rows ascend already
+    plain = {i: plain_camera(camera) for i, camera in cameras.items()}
+    focals = {i: camera.mean_focal_length() for i, camera in cameras.items()}
     return Model(
         names=tuple(image.name for image in images),
-        rotations=np.array([pose.rotation.matrix() for pose in poses]),
-        translations=np.array([pose.translation for pose in poses]),
-        cameras=tuple(plain_camera(camera) for camera in cameras),
-        focals_px=np.array([camera.mean_focal_length() for camera in cameras]),
+        rotations=rotations,
+        translations=translations,
+        cameras=tuple(plain[image.camera_id] for image in images),
+        focals_px=np.array([focals[image.camera_id] for image in images]),
         points=points,
         point=point[order],
         view=view_of[order],
         keypoint=keypoint[order],
         residual_px=residual_px[order],
         xy=xy_of[order],
-        keypoint_counts=np.array([image.num_points2D() for image in images]),
-        point_ids=np.array(list(row_of), np.int64),
+        keypoint_counts=np.array([len(keypoints_of[image.image_id]) for image in images]),
+        point_ids=point_ids,
     )
+
+
+@contextlib.contextmanager
+def _binary(path: Path, model: pycolmap.Reconstruction) -> Iterator[Path]:
+    """A folder with the binary files of a model: its own, or of one in text a temporary one."""
+    if _is_binary(path):
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        model.write_binary(folder)
+        yield Path(folder)
+
+
+def _places(ids: np.ndarray, among: np.ndarray, where: str) -> np.ndarray:
+    """Where points [M] stand among the ids of all, ascending."""
+    places = np.searchsorted(among, ids)
+    lost = ids[np.take(among, places, mode="clip") != ids] if len(among) else ids
+    if len(lost):
+        raise ValueError(f"{where} observes point {lost[0]}, which the model does not hold")
+    return places

@@ -57,8 +57,8 @@ def add_photos(model: Path, out: Path, photos: Sequence[NewPhoto]) -> None:
     last = max((max(ids) for ids in taken if ids), default=0)
     for image_id, photo in enumerate(photos, start=last + 1):
         reconstruction.add_camera_with_trivial_rig(_camera(photo.camera, image_id))
-        image = pycolmap.Image(name=photo.name, camera_id=image_id, image_id=image_id)
-        image.points2D = pycolmap.Point2DList([pycolmap.Point2D(xy) for xy in photo.xy])
+        xy = np.ascontiguousarray(photo.xy, np.float64)
+        image = pycolmap.Image(name=photo.name, keypoints=xy, camera_id=image_id, image_id=image_id)
         rigid = pycolmap.Rigid3d(pycolmap.Rotation3d(photo.pose.rotation), photo.pose.translation)
         reconstruction.add_image_with_trivial_frame(image, rigid)
         for row in np.flatnonzero(photo.point >= 0).tolist():

@@ -19,7 +19,7 @@ from xdesc_jax.evaluate.homography import Result, evaluate
 from xdesc_jax.evaluate.scenes import Scene, find_scenes
 from xdesc_jax.features.store import FeatureStore
 from xdesc_jax.files import dry_run
-from xdesc_jax.files.whole import already_done, config_hash, content_hash, read_json, write_json
+from xdesc_jax.files.whole import already_done, config_hash, content_hash, input_hash, read_json, write_json
 from xdesc_jax.reports.settings import Settings, defaults_of
 from xdesc_jax.translation.translator import Translator
 
@@ -83,7 +83,7 @@ def homography(
     if translator and (lacking := [name for name in stores if name not in translator.names]):
         console.warn(f"{model}: nothing of {', '.join(lacking)} is translated, it has {translator.describe()}")
     with console.status("reading the inputs"):
-        hashes = {name: content_hash(path) for name, path in stores.items()}
+        hashes = {name: input_hash(path) for name, path in stores.items()}
         model_hash = content_hash(model) if model else None
     settings = {
         "scenes": f"{scenes} ({', '.join(scene.name for scene in found)})",
