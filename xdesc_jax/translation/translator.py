@@ -17,6 +17,7 @@ import numpy as np
 from xdesc_jax import pretrained
 from xdesc_jax.descriptors import EMBEDDING_PREFIX, DescriptorSpec, canonical, from_stored, stored, unit_rows
 from xdesc_jax.translation import bundle as model_file
+from xdesc_jax.translation import copies
 from xdesc_jax.translation.bundle import Bundle, Layers
 from xdesc_jax.translation.deviation import Deviation, RowStatistics
 from xdesc_jax.translation.ratios import key
@@ -203,7 +204,8 @@ class Translator:
             if self.embedding_spec is None:
                 raise ValueError(f"{self._where}: pair networks have no joint space, so nothing embeds with them")
             if name not in (EMBEDDING, self.embedding_spec.name):
-                raise ValueError(f"{self._where}: its joint space is {self.embedding_spec.name!r}, not {name!r}")
+                hint = copies.other_space_hint(self.bundle)
+                raise ValueError(f"{self._where}: its joint space is {self.embedding_spec.name!r}, not {name!r}{hint}")
             return self.embedding_spec
         if name not in self.specs:
             joint = [EMBEDDING] if self.embedding_spec is not None else []
