@@ -24,8 +24,8 @@ EMBEDDING_PREFIX = "embedding:"
 UNIT_TOLERANCE = 0.02  # float16 storage and rounding keep norms well inside 2 %
 # A 0..255 form saturates peaked descriptors, which shortens them: a single value becomes 255 of 512.
 STORED_NORM_RANGE = (0.49, 1.05)
-_LEAST_VALUE = -1e-3  # of rows of unit length without negative values, for what rounding makes of zeros
-# Largest norms of rows that have no unit length, nor ever all of them norm 1 by chance; real photos: 10, 5.3 and 3.0.
+_LEAST_VALUE = -1e-3  # of unit rows without negative values: what rounding makes of zeros
+# Largest norms of rows of no unit length, nor ever all of them of norm 1; real photos reach 10, 5.3 and 3.0.
 _LARGEST = {"tfeat": 11.4, "vgg": 20.0, "boostdesc-lbgm": 10.0}
 _NO_FLOATS = 1e-30  # bits and whole numbers read as floats are below
 _SQUARES_HOLD = 1e-15  # norms of which squares are well above float32's smallest number
@@ -183,8 +183,8 @@ def canonical(
         raise ValueError(f"{at}packed=True is for binary descriptors; {spec.name!r} is real-valued")
     as_bytes = x.dtype == np.uint8
     if as_bytes and spec.storage_scale == 1 or not (as_bytes or np.issubdtype(x.dtype, np.floating)):
-        expects = "floats" if as_bytes else _told(spec)
-        raise ValueError(f"{at}dtype is {x.dtype}, but {spec.name!r} expects {expects}{_probably(x, spec)}")
+        told = ("floats" if as_bytes else _told(spec)) + _probably(x, spec)
+        raise ValueError(f"{at}dtype is {x.dtype}, but {spec.name!r} expects {told}")
     if as_bytes and spec.normalized:
         least = spec.storage_scale / 2 / np.sqrt(spec.width)
         if 0 < x.max(initial=0) < least:
@@ -199,8 +199,8 @@ def canonical(
     if not spec.normalized and 0 < (largest := np.abs(rows).max(initial=0)) < _NO_FLOATS:
         raise ValueError(f"{at}values are at most {largest:.2g}; are the bytes of {spec.name!r} no floats?")
     norms = row_norms(rows)
-    free = (norms == 0) | (as_bytes and loose)
-    fitting = [(norms >= low) & (norms <= high) | free for low, high in _norms(spec, x.dtype, kept)]
+    free, ranges = (norms == 0) | (as_bytes and loose), _norms(spec, x.dtype, kept)
+    fitting = [(norms >= low) & (norms <= high) | free for low, high in ranges]
     unit = (
         spec.name in _LARGEST
         and not loose
@@ -209,8 +209,8 @@ def canonical(
     if unit or not any(fits.all() for fits in fitting):
         none = norms > 0 if unit else ~np.logical_or.reduce(fitting)
         row = int(np.argmax(none if none.any() else ~fitting[-1]))
-        expects = f"{_told(spec, kept)}{_probably(x, spec)}"
-        raise ValueError(f"{at}row {first_row + row} has norm {norms[row]:.4g}, but {spec.name!r} expects {expects}")
+        told = f"{_told(spec, kept)}{_probably(x, spec)}"
+        raise ValueError(f"{at}row {first_row + row} has norm {norms[row]:.4g}, but {spec.name!r} expects {told}")
     if spec.output == "relu" and not loose and (below := rows < _LEAST_VALUE * np.maximum(norms, 1)[:, None]).any():
         row = int(np.argmax(below.any(axis=1)))
         raise ValueError(
@@ -245,13 +245,12 @@ def _told(spec: DescriptorSpec, kept: bool = False) -> str:
 
 def _probably(x: np.ndarray, given: DescriptorSpec) -> str:
     """The registered descriptors of which files hold such rows, as a question; '' where there are none."""
-    norms = row_norms(x.astype(np.float32))
-    found, signed, names = norms[norms > 0], bool((x < 0).any()), []
+    norms, signed, names = row_norms(x.astype(np.float32)), bool((x < 0).any()), []
     for spec in (_REGISTRY[name].spec for name in registered()):
         alike = spec.width == x.shape[1] and spec.normalized and (x.dtype != np.uint8 or spec.stored_dtype == np.uint8)
-        if alike and len(found) and spec.name != given.name and (spec.output != "relu") == signed:
+        if alike and norms.any() and spec.name != given.name and (spec.output != "relu") == signed:
             low, high = _norms(spec, x.dtype, kept=True)[0]  # floats of bytes are of unit length first, as RootSIFT's
-            if ((found >= low) & (found <= high)).all():
+            if ((norms == 0) | (norms >= low) & (norms <= high)).all():
                 names.append(repr(spec.name))
     return f"; are they {' or '.join(names)}?" if names else ""
 
@@ -279,7 +278,7 @@ def in_stored_dtype(x: np.ndarray, spec: DescriptorSpec, where: str = "") -> np.
     if spec.binary or spec.storage_scale == 1:
         return x
     if x.dtype == np.uint8:
-        return x.astype(spec.stored_dtype, copy=False)
+        return x.astype(spec.stored_dtype)
     finite = np.isfinite(x).all(axis=1)
     rows = np.where(finite[:, None], x, 0)
     if spec.stored_dtype != np.uint8:

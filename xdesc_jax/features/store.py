@@ -125,7 +125,8 @@ class FeatureStore:
             return known
         value = self.attributes[key]
         try:
-            found = _parse_spec(value) if key == "spec_json" else get_spec(str(value))
+            of_caller = next((s for s in (given, fallback) if s is not None and s.name == str(value)), None)
+            found = _parse_spec(value) if key == "spec_json" else of_caller or get_spec(str(value))
         except (ValueError, TypeError) as error:
             raise ValueError(f"{self.path}: attribute {key!r} is {value!r}, expected a descriptor ({error})") from error
         if given is not None and given.name != found.name:

@@ -111,8 +111,8 @@ def match(
     if pairs == RETRIEVAL:
         pairs = str(_retrieved(features, other, out, model, top, descriptor, overwrite))
     with (
-        FeatureSet(features, descriptor, strict=not other) as first,
-        FeatureSet(other or features, descriptor, strict=not other) as second,
+        FeatureSet(features, descriptor, strict=not other, model=translator) as first,
+        FeatureSet(other or features, descriptor, strict=not other, model=translator) as second,
     ):
         files = {"features": first.paths, "other": second.paths if other else []}
         ratios = strictest(first.ratios, second.ratios)

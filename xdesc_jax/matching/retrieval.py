@@ -221,8 +221,8 @@ def retrieve(
     named, model = model, pretrained.resolve(model) if model is not None else None
     translator = Translator.load(model) if model is not None else None
     with (
-        FeatureSet(features, descriptor, strict=not database) as queries,
-        FeatureSet(database or features, descriptor, strict=not database) as known,
+        FeatureSet(features, descriptor, strict=not database, model=translator) as queries,
+        FeatureSet(database or features, descriptor, strict=not database, model=translator) as known,
     ):
         space = joint_space([queries, known], translator)
         with console.status("reading the inputs"):
