@@ -110,14 +110,19 @@ def test_what_a_place_may_reach_grows_the_less_its_means_look_like_those_of_the_
     limits = []
     for correlation in (1.0, 0.93, 0.84, 0.0):
         deviation = Deviation(of_sift, scaled=False)
-        limits.append(deviation._place_level(correlation))
+        limits.append(deviation._place_level(correlation, 0.05))
     np.testing.assert_allclose(limits, [2.0, 3.75, 6.0, 6.0])
 
 
-def test_means_that_are_flat_have_one_limit_whatever_their_correlation():
-    rows = np.random.default_rng(0).normal(size=(900, WIDTH)).astype(np.float32)
-    deviation = Deviation(RowStatistics.of(rows), scaled=False)
-    assert deviation._place_level(1.0) == deviation._place_level(-1.0) == 5.0
+@pytest.mark.parametrize("along, told", [(0, False), (3, True)])
+def test_of_flat_means_a_shift_is_told_by_whether_photos_vary_so(along, told):
+    """The same shift once in a direction in which photos vary, once in a direction in which they do not."""
+    flat = np.linspace(0, 3, WIDTH).astype(np.float32)
+    x, photo = photos(400, 60, seed=21)
+    deviation = Deviation(RowStatistics.of(x - flat, photo), scaled=False)
+    rows = np.random.default_rng(5).normal(size=(9000, WIDTH)) + 2 * DIRECTIONS[along]
+    deviation.update(rows.astype(np.float32))
+    assert (deviation.message() is not None) == told
 
 
 @pytest.mark.parametrize(
@@ -136,4 +141,4 @@ def test_means_that_are_flat_have_one_limit_whatever_their_correlation():
     ],
 )
 def test_measured_distances_of_real_scenes_are_on_the_right_side(of_sift, distance, correlation, told):
-    assert (distance > Deviation(of_sift, scaled=False)._place_level(correlation)) == told
+    assert (distance > Deviation(of_sift, scaled=False)._place_level(correlation, 0.05)) == told
