@@ -12,6 +12,7 @@ from xdesc_jax.descriptors import (
     from_stored,
     get_entry,
     get_spec,
+    in_stored_dtype,
     pack_bits,
     register,
     registered,
@@ -247,3 +248,97 @@ def test_unpacked_bits_are_not_taken_for_bytes_of_sift():
     with pytest.raises(ValueError, match="file: bytes are at most 1, but rows of 'colmap-sift' have values over 23"):
         canonical(bits.view(np.uint8), get_spec("colmap-sift"), where="file")
     assert not canonical(np.zeros((3, 128), np.uint8), get_spec("colmap-sift")).any()
+
+
+# --- Rows of another descriptor, at any number of rows ---------------------------------------------------------
+
+
+def root_sift(n, seed=0):
+    """Rows as OpenCV keeps them, and their RootSIFT: square roots of what is of L1 length 1, float32."""
+    x = np.random.default_rng(seed).gamma(0.6, size=(n, 128))
+    x = np.minimum(x / np.linalg.norm(x, axis=1, keepdims=True), 0.2)
+    raw = np.rint(512 * x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+    return raw, np.sqrt(raw / raw.sum(axis=1, keepdims=True))
+
+
+def rows_like(name, n):
+    """Rows of which only files of descriptors like `name` are made."""
+    rng = np.random.default_rng(1)
+    raw, root = root_sift(n)
+    made = {"opencv-sift": raw, "colmap-sift": np.rint(512 * root).astype(np.uint8), "sift": root}
+    made["hardnet"] = unit_rows(rng.normal(size=(n, 128)))
+    made["tfeat"] = np.tanh(2 * rng.normal(size=(n, 128))).astype(np.float32)
+    return made[name]
+
+
+@pytest.mark.parametrize("n", [1, 7])
+@pytest.mark.parametrize(
+    ("said", "held", "message"),
+    [
+        ("opencv-sift", "sift", "row 0 has norm 1, but 'opencv-sift' .* of norm 512; are they 'colmap-sift' or 'sift'"),
+        ("opencv-sift", "hardnet", "row 0 has norm 1, .*; are they 'hardnet' or"),
+        ("sift", "opencv-sift", r"row 0 has norm 51\d\.?\d?, but 'sift' expects unit.*; are they 'opencv-sift'\?"),
+        ("sift", "colmap-sift", r"dtype is uint8, but 'sift' expects floats; are they 'colmap-sift'\?"),
+        ("sift", "hardnet", "row 0 holds -0.*, but 'sift' has no value below 0; are they 'hardnet' or 'hardnet-xdesc'"),
+        ("sift", "tfeat", "row 0 has norm [789].*, but 'sift' expects unit-length floats$"),
+        ("colmap-sift", "hardnet", "row 0 holds -0.*, but 'colmap-sift' has no value below 0; are they 'hardnet'"),
+        ("hardnet", "opencv-sift", r"row 0 has norm 51.*; are they 'opencv-sift'\?"),
+        ("hardnet", "colmap-sift", r"dtype is uint8.*; are they 'colmap-sift'\?"),
+        ("tfeat", "sift", "row 0 has norm 1, but 'tfeat' .*; are they 'colmap-sift' or 'sift'"),
+        ("tfeat", "opencv-sift", r"row 0 has norm 51.*, but 'tfeat' .*; are they 'opencv-sift'\?"),
+    ],
+)
+def test_rows_of_another_descriptor_are_refused_and_named(said, held, message, n):
+    with pytest.raises(ValueError, match=f"^map.h5: {message}"):
+        canonical(rows_like(held, n), get_spec(said), where="map.h5", kept=True)
+
+
+@pytest.mark.parametrize("held", ["opencv-sift", "colmap-sift", "sift", "hardnet", "tfeat"])
+def test_rows_of_the_descriptor_itself_are_taken(held):
+    rows = rows_like(held, 7)
+    found = from_stored(rows, get_spec(held))
+    np.testing.assert_allclose(found, rows if held == "tfeat" else unit_rows(rows), atol=1e-6)
+
+
+@pytest.mark.parametrize("name, norm", [("vgg", 3.7), ("boostdesc-lbgm", 2.6), ("tfeat", 9.0)])
+def test_rows_without_unit_length_are_taken_unless_all_have_it(name, norm):
+    rows = np.abs(unit_rows(np.random.default_rng(0).normal(size=(5, get_spec(name).width))))
+    np.testing.assert_array_equal(canonical(rows * norm, get_spec(name)), rows * norm)
+    mixed = rows * np.linspace(0.9, norm, 5, dtype=np.float32)[:, None]  # as translations may be
+    np.testing.assert_array_equal(canonical(mixed, get_spec(name)), mixed)
+    with pytest.raises(ValueError, match=f"row 0 has norm 1, but '{name}' expects floats of norms up to .*, not all 1"):
+        canonical(rows, get_spec(name))
+    with pytest.raises(ValueError, match="row 4 has norm 30"):
+        canonical(np.concatenate([rows[:4] * norm, rows[4:] * 30]), get_spec(name))
+
+
+def test_a_canonical_array_in_memory_may_be_of_unit_length():
+    root = root_sift(3)[1]
+    np.testing.assert_allclose(canonical(root, get_spec("opencv-sift")), root, atol=1e-6)
+
+
+def test_bytes_that_no_sift_has_are_refused_unless_they_meet_their_like():
+    rows = np.random.default_rng(0).integers(0, 256, (3, 128), np.uint8)
+    with pytest.raises(ValueError, match="row 0 has norm 1[67].*, but 'colmap-sift' expects"):
+        canonical(rows, get_spec("colmap-sift"))
+    assert canonical(rows, get_spec("colmap-sift"), loose=True).shape == (3, 128)
+
+
+def test_root_sift_becomes_the_bytes_of_colmap():
+    root = np.concatenate([root_sift(5)[1], np.zeros((1, 128), np.float32)])
+    spec = get_spec("colmap-sift")
+    expected = np.minimum(np.rint(512 * root.astype(np.float64)), 255)
+    for given in (root, root.astype(np.float64), np.rint(512 * root)):
+        found = in_stored_dtype(given, spec)
+        assert found.dtype == np.uint8
+        np.testing.assert_allclose(found, expected, atol=1)
+    root[2, 5] = np.nan
+    found = in_stored_dtype(root, spec)
+    assert found.dtype == np.float32 and np.isnan(found[2, 5]) and np.isfinite(found[[0, 1, 3, 4]]).all()
+
+
+def test_bytes_of_opencv_become_its_floats():
+    raw = root_sift(5)[0]
+    found = in_stored_dtype(raw.astype(np.uint8), get_spec("opencv-sift"))
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, raw)

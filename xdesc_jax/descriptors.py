@@ -11,21 +11,22 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import functools
 import importlib
-import importlib.metadata
-import os
-import runpy
 from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
 
+from xdesc_jax.plugins import PLUGINS as PLUGINS
+from xdesc_jax.plugins import load_plugins
+
 EMBEDDING_PREFIX = "embedding:"
-PLUGINS = "XDESC_PLUGINS"
 UNIT_TOLERANCE = 0.02  # float16 storage and rounding keep norms well inside 2 %
-# A 0..255 form saturates peaked descriptors, which shortens them.
-STORED_NORM_RANGE = (0.5, 1.05)
+# A 0..255 form saturates peaked descriptors, which shortens them: a single value becomes 255 of 512.
+STORED_NORM_RANGE = (0.49, 1.05)
+_LEAST_VALUE = -1e-3  # of unit rows without negative values: what rounding makes of zeros
+# Largest norms of rows of no unit length, nor ever all of them of norm 1; real photos reach 10, 5.3 and 3.0.
+_LARGEST = {"tfeat": 11.4, "vgg": 20.0, "boostdesc-lbgm": 10.0}
 _NO_FLOATS = 1e-30  # bits and whole numbers read as floats are below
 _SQUARES_HOLD = 1e-15  # norms of which squares are well above float32's smallest number
 
@@ -145,8 +146,9 @@ def row_norms(x: np.ndarray) -> np.ndarray:
 
 
 def canonical(
-    x: np.ndarray, spec: DescriptorSpec, *, packed: bool = False, where: str = "", first_row: int = 0
-) -> np.ndarray:
+    x: np.ndarray, spec: DescriptorSpec, *, packed: bool = False, where: str = "", first_row: int = 0,
+    kept: bool = False, loose: bool = False,
+) -> np.ndarray:  # fmt: skip
     """Brings descriptors from their stored or canonical form to the canonical one.
 
     Args:
@@ -156,12 +158,15 @@ def canonical(
         packed: binary rows are packed, little-endian bits.
         where: file or image, for error messages.
         first_row: what error messages call row 0, where `x` is one block of many.
+        kept: rows are as files keep them: unit floats are another descriptor where files hold 0..255 floats.
+        loose: no network reads them, so length of bytes (COLMAP makes synthetic ones) and signs are left alone.
 
     Returns:
         float32 [N, D], unit rows where the spec is normalized, or bool [N, bits]. Zero rows stay zero.
 
     Raises:
-        ValueError: wrong rank, width, dtype or norm, or a value that is not finite.
+        ValueError: wrong rank, width, dtype or norm, a value below 0 where there is none, or one that is not finite;
+            names the descriptor that the rows probably are.
     """
     x = np.asarray(x)
     at = f"{where}: " if where else ""
@@ -176,42 +181,78 @@ def canonical(
         return unpack_bits(x, spec.width) if packed else x
     if packed:
         raise ValueError(f"{at}packed=True is for binary descriptors; {spec.name!r} is real-valued")
-    if x.dtype == np.uint8:
-        if spec.storage_scale == 1:
-            raise ValueError(f"{at}dtype is uint8, but {spec.name!r} expects floats")
-        least = STORED_NORM_RANGE[0] * spec.storage_scale / np.sqrt(spec.width)
-        if spec.normalized and 0 < x.max(initial=0) < least:
+    as_bytes = x.dtype == np.uint8
+    if as_bytes and spec.storage_scale == 1 or not (as_bytes or np.issubdtype(x.dtype, np.floating)):
+        told = ("floats" if as_bytes else _told(spec)) + _probably(x, spec)
+        raise ValueError(f"{at}dtype is {x.dtype}, but {spec.name!r} expects {told}")
+    if as_bytes and spec.normalized:
+        least = spec.storage_scale / 2 / np.sqrt(spec.width)
+        if 0 < x.max(initial=0) < least:
             raise ValueError(
                 f"{at}bytes are at most {x.max()}, but rows of {spec.name!r} have values over {least:.0f}: are they "
                 "bits, or another descriptor?"
             )
-        return unit_rows(x) if spec.normalized else x.astype(np.float32) / np.float32(spec.storage_scale)
-    if not np.issubdtype(x.dtype, np.floating):
-        raise ValueError(f"{at}dtype is {x.dtype}, but {spec.name!r} expects {_forms(spec)}")
-    x = x.astype(np.float32, copy=False)
-    if not np.isfinite(x).all():
-        row = first_row + int(np.flatnonzero(~np.isfinite(x).all(axis=1))[0])
+    rows = x.astype(np.float32, copy=False)
+    if not np.isfinite(rows).all():
+        row = first_row + int(np.flatnonzero(~np.isfinite(rows).all(axis=1))[0])
         raise ValueError(f"{at}row {row} of {spec.name!r} holds a value that is not finite")
+    if not spec.normalized and 0 < (largest := np.abs(rows).max(initial=0)) < _NO_FLOATS:
+        raise ValueError(f"{at}values are at most {largest:.2g}; are the bytes of {spec.name!r} no floats?")
+    norms = row_norms(rows)
+    free, ranges = (norms == 0) | (as_bytes and loose), _norms(spec, x.dtype, kept)
+    fitting = [(norms >= low) & (norms <= high) | free for low, high in ranges]
+    unit = (
+        spec.name in _LARGEST
+        and not loose
+        and bool((np.abs(norms - 1) <= UNIT_TOLERANCE)[norms > 0].all() and norms.any())
+    )
+    if unit or not any(fits.all() for fits in fitting):
+        none = norms > 0 if unit else ~np.logical_or.reduce(fitting)
+        row = int(np.argmax(none if none.any() else ~fitting[-1]))
+        told = f"{_told(spec, kept)}{_probably(x, spec)}"
+        raise ValueError(f"{at}row {first_row + row} has norm {norms[row]:.4g}, but {spec.name!r} expects {told}")
+    if spec.output == "relu" and not loose and (below := rows < _LEAST_VALUE * np.maximum(norms, 1)[:, None]).any():
+        row = int(np.argmax(below.any(axis=1)))
+        raise ValueError(
+            f"{at}row {first_row + row} holds {rows[row].min():.4g}, but {spec.name!r} has no value below 0"
+            f"{_probably(x, spec)}"
+        )
+    if spec.normalized:
+        return rows / np.where(norms > 0, norms, 1)[:, None]
+    return rows / np.float32(spec.storage_scale) if as_bytes else rows
+
+
+def _norms(spec: DescriptorSpec, dtype: np.dtype, kept: bool) -> list[tuple[float, float]]:
+    """The ranges of norms that rows of this dtype may have; all rows are in one of them."""
     if not spec.normalized:
-        if 0 < (largest := np.abs(x).max(initial=0)) < _NO_FLOATS:
-            raise ValueError(f"{at}values are at most {largest:.2g}; are the bytes of {spec.name!r} no floats?")
-        return x
-    norms = row_norms(x)
-    unit = as_stored = (np.abs(norms - 1) <= UNIT_TOLERANCE) | (norms == 0)
-    if spec.storage_scale != 1:
-        low, high = (bound * spec.storage_scale for bound in STORED_NORM_RANGE)
-        as_stored = ((norms >= low) & (norms <= high)) | (norms == 0)
-    if not (unit.all() or as_stored.all()):
-        neither = ~(unit | as_stored)
-        row = int(np.argmax(neither if neither.any() else ~as_stored))
-        expects = _forms(spec)
-        raise ValueError(f"{at}row {first_row + row} has norm {norms[row]:.4g}, but {spec.name!r} expects {expects}")
-    return x / np.where(norms > 0, norms, 1)[:, None]
+        return [(0, _LARGEST.get(spec.name, np.inf))]
+    unit = [(1 - UNIT_TOLERANCE, 1 + UNIT_TOLERANCE)]
+    if spec.storage_scale == 1:
+        return unit
+    low, high = STORED_NORM_RANGE
+    as_stored = [(low * spec.storage_scale, high * spec.storage_scale)]
+    return as_stored if dtype == np.uint8 or (kept and spec.stored_dtype != np.uint8) else unit + as_stored
 
 
-def _forms(spec: DescriptorSpec) -> str:
-    unit = "unit-length floats" if spec.normalized else "floats"
-    return unit if spec.storage_scale == 1 else f"{unit}, uint8, or floats of norm {spec.storage_scale:g}"
+def _told(spec: DescriptorSpec, kept: bool = False) -> str:
+    """What rows of a descriptor are, for people."""
+    if spec.storage_scale == 1:
+        limit = f" of norms up to {_LARGEST[spec.name]:g}, not all 1" if spec.name in _LARGEST else ""
+        return "unit-length floats" if spec.normalized else f"floats{limit}"
+    unit = "" if kept and spec.stored_dtype != np.uint8 else "unit-length floats, "
+    return f"{unit}uint8, or floats of norm {spec.storage_scale:g}"
+
+
+def _probably(x: np.ndarray, given: DescriptorSpec) -> str:
+    """The registered descriptors of which files hold such rows, as a question; '' where there are none."""
+    norms, signed, names = row_norms(x.astype(np.float32)), bool((x < 0).any()), []
+    for spec in (_REGISTRY[name].spec for name in registered()):
+        alike = spec.width == x.shape[1] and spec.normalized and (x.dtype != np.uint8 or spec.stored_dtype == np.uint8)
+        if alike and norms.any() and spec.name != given.name and (spec.output != "relu") == signed:
+            low, high = _norms(spec, x.dtype, kept=True)[0]  # floats of bytes are of unit length first, as RootSIFT's
+            if ((norms == 0) | (norms >= low) & (norms <= high)).all():
+                names.append(repr(spec.name))
+    return f"; are they {' or '.join(names)}?" if names else ""
 
 
 def stored(x: np.ndarray, spec: DescriptorSpec) -> np.ndarray:
@@ -225,7 +266,31 @@ def stored(x: np.ndarray, spec: DescriptorSpec) -> np.ndarray:
 
 def from_stored(x: np.ndarray, spec: DescriptorSpec, where: str = "") -> np.ndarray:
     """`canonical` for rows read from a store, a database or records, where bits are always packed."""
-    return canonical(x, spec, packed=spec.binary, where=where)
+    return canonical(x, spec, packed=spec.binary, where=where, kept=True, loose=True)
+
+
+def in_stored_dtype(x: np.ndarray, spec: DescriptorSpec, where: str = "") -> np.ndarray:
+    """Rows [N, D] of a file of others in the dtype that ours have; RootSIFT becomes the bytes of 'colmap-sift'.
+
+    Rows that are not finite stay so, and with them all are floats. Raises ValueError as `canonical`, which says
+    `where`, for floats that cannot be those of the spec.
+    """
+    if spec.binary or spec.storage_scale == 1:
+        return x
+    if x.dtype == np.uint8:
+        return x.astype(spec.stored_dtype)
+    finite = np.isfinite(x).all(axis=1)
+    rows = np.where(finite[:, None], x, 0)
+    if spec.stored_dtype != np.uint8:
+        norms = row_norms(rows)
+        if ((norms > 0) & (norms < STORED_NORM_RANGE[0] * spec.storage_scale)).any():
+            canonical(rows, spec, where=where, kept=True)  # says what they are
+        return x
+    unit = canonical(rows, spec, where=where, kept=True)
+    whole = rows.max(initial=0) > 1 + UNIT_TOLERANCE  # bytes as floats
+    if finite.all():
+        return np.rint(x).astype(np.uint8) if whole else stored(unit, spec)
+    return x if whole else x * np.float32(spec.storage_scale)
 
 
 # --- Registry --------------------------------------------------------------------------------------------
@@ -285,27 +350,6 @@ def register(
         raise ValueError(f"descriptor {spec.name!r} is registered as {known.spec}, refused as {spec}")
     _REGISTRY[spec.name] = Entry(spec, describe, source, load)
     return spec
-
-
-@functools.cache
-def load_plugins() -> None:
-    """Imports what registers descriptors of users, once: installed packages with an entry point in the group
-    'xdesc_jax.descriptors', and the modules or .py files in the environment variable XDESC_PLUGINS, separated
-    as in PATH. Worker processes inherit the variable.
-
-    Raises:
-        ValueError: a file or module that cannot be imported.
-    """
-    for point in importlib.metadata.entry_points(group="xdesc_jax.descriptors"):
-        point.load()
-    for plugin in filter(None, os.environ.get(PLUGINS, "").split(os.pathsep)):
-        try:
-            if plugin.endswith(".py"):
-                runpy.run_path(plugin)
-            else:
-                importlib.import_module(plugin)
-        except (ImportError, OSError) as error:
-            raise ValueError(f"plugin {plugin}: cannot be imported ({error})") from error
 
 
 def get_entry(name: str) -> Entry:

@@ -10,6 +10,7 @@ from tests.support.databases import SPECS, edit, make_3, make_4, state
 from xdesc_jax.colmap.bindings.api import pycolmap
 from xdesc_jax.colmap.database import DatabaseReader
 from xdesc_jax.colmap.database_writer import DatabaseWriter
+from xdesc_jax.descriptors import get_spec
 
 KEYPOINTS = {
     "a b.jpg": np.array([[1, 2], [3, 4]], np.float32),
@@ -287,3 +288,19 @@ def test_a_database_without_images_says_so(tmp_path):
     path = edit(make_3(tmp_path / "map.db"), "DELETE FROM images")
     with DatabaseReader(path) as reader, pytest.raises(ValueError, match="map.db: holds no photo: it is a COLMAP"):
         reader.require_photos()
+
+
+def test_root_sift_floats_are_read_as_the_bytes_of_colmap(tmp_path):
+    path = make_4(tmp_path / "map.db")
+    with DatabaseReader(path) as reader:
+        name = reader.names[0]
+        n, image_id = len(reader.descriptors(name)), reader.ids[name]
+    root = np.sqrt(np.random.default_rng(0).dirichlet(np.full(128, 0.5), n)).astype(np.float32)
+    sql = "UPDATE descriptors SET data = ?, cols = 512, type = -1 WHERE image_id = ?"
+    edit(path, sql, root.tobytes(), image_id)
+    with DatabaseReader(path) as reader:
+        found = reader.descriptors(name, get_spec("colmap-sift"))
+        assert found.dtype == np.uint8
+        np.testing.assert_allclose(found, np.minimum(512 * root, 255), atol=0.6)
+        with pytest.raises(ValueError, match=f"map.db: {name!r}: row 0 has norm 1, but 'opencv-sift' .* 'colmap-sift'"):
+            reader.descriptors(name, get_spec("opencv-sift"))

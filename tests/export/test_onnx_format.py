@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.small_translators import ROUTES, SPECS, by_definition, encoder_decoder, pairs, rows
 from xdesc_jax.export import onnx_format
+from xdesc_jax.export.quantization import quantized
 from xdesc_jax.export.translation_graph import graph
 from xdesc_jax.translation.translator import Translator
 
@@ -53,7 +54,14 @@ def test_the_file_says_what_it_is(tmp_path):
     assert found["format"] == "xdesc-translation" and found["config_hash"] == "0123" and found["version"] == "1"
     assert json.loads(found["source"]) == SPECS["grid"].to_dict() and json.loads(found["target"])["name"] == "bits"
     assert json.loads(found["space_id"]) == MODELS["encoder_decoder"].space_id
-    assert json.loads(found["networks"]) == ["encoder/grid", "decoder/bits"]
+    assert json.loads(found["networks"]) == ["encoder/grid", "decoder/bits"] and "weights" not in found
+
+
+def test_the_graph_of_a_smaller_copy_says_whose_space_it_is_of():
+    bundle = encoder_decoder()
+    found = graph(Translator(quantized(bundle, "int8")), "grid", "embedding", "0123").metadata
+    assert json.loads(found["space_id"]) == bundle.space_id
+    assert json.loads(found["weights"]) == "int8, a copy in the joint space of the model that it was made of"
 
 
 def test_run_times_of_2023_may_read_the_file(tmp_path):

@@ -182,6 +182,17 @@ def test_a_model_goes_out_and_comes_back_as_the_same_function(published):
     assert_same_function(to_bundle(content, None, "y.pth"), first)
 
 
+def test_a_model_comes_back_into_the_space_it_was_of_as_long_as_its_encoders_are_the_same(published):
+    first = to_bundle(published, None, "x.pth")
+    networks = {name: [{"kernel": k, "bias": b} for k, b in layers] for name, layers in first.networks.items()}
+    content, _ = to_checkpoint(first.specs, networks, 5, 3, "m", "0123456789ab")
+    assert to_bundle(content, None, "y.pth").space_id == "0123456789ab"
+    name, state = content["encoders"][0]
+    state["network.0.bias"] = state["network.0.bias"] + np.float32(0.01)  # trained on by others
+    content["encoders"][0] = (name, state)
+    assert to_bundle(content, None, "y.pth").space_id != "0123456789ab"
+
+
 def test_the_configuration_says_what_a_name_means(published):
     """As a name of the registry, as a whole spec, or as a descriptor of one's own."""
     rename = {"brief": "orbit", "hardnet": "net"}

@@ -11,7 +11,9 @@ from safetensors.numpy import load_file
 from tests.support.small_translators import SPECS, encoder_decoder, pairs, rows
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec
 from xdesc_jax.export.quantization import accuracy_loss, equal, quantized
+from xdesc_jax.matching.nearest import match
 from xdesc_jax.translation import bundle as model_file
+from xdesc_jax.translation import copies
 from xdesc_jax.translation.bundle import ParitySample, load
 from xdesc_jax.translation.translator import Translator
 
@@ -61,28 +63,54 @@ def test_a_model_without_a_sample_has_no_figures():
     assert small.provenance["rounding"] is None and small.provenance["weights"]["dtype"] == "int8"
 
 
-def test_changed_encoders_make_a_space_of_their_own():
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_a_copy_keeps_the_space_of_its_model_and_says_so(dtype):
+    bundle = encoder_decoder()
+    small = quantized(bundle, dtype)
+    assert not equal(small.networks["encoder/grid"], bundle.networks["encoder/grid"])
+    assert small.space_id == bundle.space_id == small.provenance["weights"]["space_of"]
+    assert copies.described(small) == f"{dtype}, a copy in the joint space of the model that it was made of"
+    assert copies.described(bundle) is None
+    assert quantized(small, dtype) is small
+
+
+def test_a_copy_of_a_copy_is_of_the_same_space():
+    bundle = encoder_decoder()
+    again = quantized(quantized(bundle, "float16"), "int8")
+    assert again.space_id == bundle.space_id and copies.rounded_to(again) == "int8"
+
+
+def test_a_copy_of_pair_networks_has_no_space():
+    small = quantized(pairs(), "int8")
+    assert small.space_id is None and copies.described(small) == "int8"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_embeddings_of_a_copy_match_those_of_its_model(tmp_path, dtype):
+    x = rows(40)["grid"]
+    whole = Translator(encoder_decoder())
+    small = Translator.load(quantized(whole.bundle, dtype).save(tmp_path / "small.npz", dtype))
+    a, b = whole.embed(x, "grid"), small.embed(x, "grid")
+    assert np.abs(a - b).max() > 0 and small.embedding_spec == whole.embedding_spec
+    np.testing.assert_array_equal(match(a, b).indices, np.stack([np.arange(40)] * 2, axis=1))
+    # Either decodes what the other has embedded.
+    name = whole.embedding_spec.name
+    np.testing.assert_allclose(small.translate(a, name, "plain"), whole.translate(b, name, "plain"), atol=0.2)
+
+
+def test_a_copy_of_before_is_read_and_told_where_spaces_differ(tmp_path):
     bundle = encoder_decoder()
     small = quantized(bundle, "int8")
-    assert small.space_id != bundle.space_id
-    again = quantized(small, "int8")
-    assert again is small
-
-
-def test_members_of_a_lasting_space_are_not_changed():
-    bundle = encoder_decoder()
-    with pytest.raises(ValueError, match="decoder/bits: is float32 in the model that was added to, and int8 would"):
-        quantized(bundle, "int8", {"decoder/bits": bundle.networks["decoder/bits"]})
-
-
-def test_a_member_added_to_a_lasting_space_is_rounded_and_the_space_stays():
-    bundle = encoder_decoder()
-    old = {n: quantized(bundle, "float16").networks[n] for n in bundle.networks if not n.endswith("/bits")}
-    grown = dataclasses.replace(bundle, networks={**bundle.networks, **old}, space_id="0123456789ab")
-    found = quantized(grown, "float16", old)
-    assert found.space_id == "0123456789ab" and not equal(
-        found.networks["encoder/bits"], bundle.networks["encoder/bits"]
-    )
+    about = {k: v for k, v in small.provenance["weights"].items() if k != "space_of"}
+    old = dataclasses.replace(small, space_id=None, provenance={**small.provenance, "weights": about})
+    found = Translator.load(old.save(tmp_path / "old.npz", "int8"))
+    assert found.space_id not in (None, bundle.space_id)
+    assert copies.described(found.bundle) == "int8, a copy of an older version, whose joint space may be its own"
+    with pytest.raises(ValueError, match="its int8 weights were exported by an older version.*export them again"):
+        found.spec(bundle.embedding_spec.name)
+    with pytest.raises(ValueError) as error:
+        Translator(bundle).spec(found.embedding_spec.name)
+    assert "older" not in str(error.value)
 
 
 def test_int8_files_hold_int8_and_biases_as_they_were(tmp_path):

@@ -92,6 +92,23 @@ def test_half_precision_of_hloc_becomes_float32(tmp_path):
         FeatureStore(path)
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_root_sift_of_hloc_is_read_as_the_bytes_of_colmap(tmp_path, dtype):
+    path, root = tmp_path / "hloc.h5", np.sqrt(np.random.default_rng(0).dirichlet(np.full(128, 0.5), 4))
+    with h5py.File(path, "w") as file:
+        file["a.jpg/keypoints"] = np.zeros((4, 2), np.float32)
+        file["a.jpg/descriptors"] = root.T.astype(dtype)
+    with FeatureStore(path, get_spec("colmap-sift")) as store:
+        found = store.read("a.jpg").descriptors
+    assert found.dtype == np.uint8
+    np.testing.assert_allclose(found, np.minimum(512 * root, 255), atol=0.7)  # float16 is off by up to 0.12 of it
+    with (
+        FeatureStore(path, get_spec("opencv-sift")) as store,
+        pytest.raises(ValueError, match="hloc.h5: 'a.jpg': row 0 has norm 1, but 'opencv-sift' .* 'colmap-sift'"),
+    ):
+        store.read("a.jpg")
+
+
 def test_another_spec_is_refused(tmp_path):
     path = write(tmp_path / "a.h5", {"a": features()})
     with pytest.raises(ValueError, match="holds 'bits13', but 'brief' was asked for"):

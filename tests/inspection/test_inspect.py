@@ -13,6 +13,7 @@ from tests.support.databases import SPECS, edit, make_3, make_4, make_model, sta
 from xdesc_jax import cli
 from xdesc_jax.colmap.bindings.api import pycolmap
 from xdesc_jax.colmap.database_writer import DatabaseWriter
+from xdesc_jax.export.quantization import quantized
 from xdesc_jax.features.store import ImageFeatures, StoreWriter
 from xdesc_jax.inspection.inspect import inspect
 from xdesc_jax.matching.matches import MatchWriter
@@ -135,6 +136,16 @@ def test_a_model_is_described(tmp_path):
     assert bits in found["descriptors"] and len(found["descriptors"]) == 3
     assert found["ratios"]["bits->plain"] == 0.6
     assert found["parameters"] == sum((w + 1) * 17 + 18 * 8 + 9 * 11 + 12 * w for w in (128, 9, 19))
+
+
+def test_a_smaller_copy_of_a_model_says_whose_space_it_is_of(tmp_path, capsys):
+    bundle = small_translators.encoder_decoder()
+    quantized(bundle, "int8").save(tmp_path / "small.safetensors", "int8")
+    found = inspect(tmp_path / "small.safetensors")
+    assert found["space_id"] == bundle.space_id
+    assert found["weights"] == "int8, a copy in the joint space of the model that it was made of"
+    assert found["weights"] in capsys.readouterr().out
+    assert "weights" not in inspect(bundle.save(tmp_path / "whole.safetensors"))
 
 
 def test_shipped_files_are_described_by_their_name():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from tests.pretrained.conftest import make_bundle
 from xdesc_jax import cli
 from xdesc_jax.pretrained import listing
 
@@ -43,3 +44,12 @@ def test_a_card_without_figures_is_listed(shipped, capsys):
     (shipped / "colmap.json").write_text(json.dumps({**card, "figures": {}}))
     assert cli.main(["models"]) == 0
     assert ["-", "-", "-"] in [line.split()[-3:] for line in capsys.readouterr().out.splitlines()]
+
+
+def test_joint_spaces_are_listed_with_the_weights_of_their_models(shipped, capsys):
+    card = json.loads((shipped / "opencv.json").read_text())
+    (shipped / "opencv.json").write_text(json.dumps({**card, "space_id": "0123456789ab"}))
+    make_bundle().save(shipped / "opencv.safetensors", "int8")
+    assert cli.main(["models"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["opencv", "0123456789ab,", "int8", "weights"] in lines

@@ -98,3 +98,47 @@ def test_a_dimension_that_never_varied_does_not_decide_alone():
     shifted = photos(60, 200, seed=2)[0]
     shifted[:, 3] = 1e-4
     assert message(RowStatistics.of(x), shifted) is None
+
+
+@pytest.fixture(scope="module")
+def of_sift():
+    """Statistics of rows whose first values vary with the photo, as bins do with edges that are mostly level."""
+    return RowStatistics.of(*photos(400, 60, seed=20))
+
+
+def test_what_a_place_may_reach_grows_the_less_its_means_look_like_those_of_the_training(of_sift):
+    limits = []
+    for correlation in (1.0, 0.93, 0.84, 0.0):
+        deviation = Deviation(of_sift, scaled=False)
+        limits.append(deviation._place_level(correlation, 0.05))
+    np.testing.assert_allclose(limits, [2.0, 3.75, 6.0, 6.0])
+
+
+@pytest.mark.parametrize("along, told", [(0, False), (3, True)])
+def test_of_flat_means_a_shift_is_told_by_whether_photos_vary_so(along, told):
+    """The same shift once in a direction in which photos vary, once in a direction in which they do not."""
+    flat = np.linspace(0, 3, WIDTH).astype(np.float32)
+    x, photo = photos(400, 60, seed=21)
+    deviation = Deviation(RowStatistics.of(x - flat, photo), scaled=False)
+    rows = np.random.default_rng(5).normal(size=(9000, WIDTH)) + 2 * DIRECTIONS[along]
+    deviation.update(rows.astype(np.float32))
+    assert (deviation.message() is not None) == told
+
+
+@pytest.mark.parametrize(
+    ("distance", "correlation", "told"),
+    [
+        (5.62, 0.84, False),  # sift of fountain-p11, at COLMAP's keypoints
+        (4.78, 0.65, False),  # brief of the same
+        (3.00, 0.88, False),  # opencv-sift of the same
+        (2.42, 0.93, False),  # sift of lund-door
+        (1.68, 0.95, False),  # sift of the demo's warped photos
+        (4.00, 0.97, True),  # sift-kornia05 said to be sift, Oxford sequences
+        (4.70, 0.99, True),  # RootSIFT said to be opencv-sift, the same
+        (5.40, 0.93, True),  # the same, lund-door
+        (7.10, 0.88, True),  # colmap-sift said to be opencv-sift, fountain-p11
+        (6.10, 0.87, True),  # opencv-sift said to be colmap-sift, fountain-p11
+    ],
+)
+def test_measured_distances_of_real_scenes_are_on_the_right_side(of_sift, distance, correlation, told):
+    assert (distance > Deviation(of_sift, scaled=False)._place_level(correlation, 0.05)) == told

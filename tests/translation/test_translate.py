@@ -307,3 +307,16 @@ def test_a_lost_summary_is_made_again(model, make_store, tmp_path):
     summary.unlink()
     assert run(*arguments) == 0
     assert json.loads(summary.read_text()) | {"seconds": 0} == before | {"seconds": 0}
+
+
+@pytest.mark.parametrize("n", [1, 70])
+def test_an_array_of_root_sift_is_colmaps_and_not_opencvs(tmp_path, capsys, n):
+    root = np.sqrt(np.random.default_rng(0).dirichlet(np.full(128, 0.5), n)).astype(np.float32)
+    np.save(tmp_path / "in.npy", root)
+    words = (tmp_path / "in.npy", tmp_path / "out.npy", "--target", "sift", "--model", "colmap", "--descriptor")
+    assert run(*words, "opencv-sift") == 2
+    error = capsys.readouterr().err
+    assert "in.npy: row 0 has norm 1, but 'opencv-sift'" in error and "are they 'colmap-sift'" in error
+    assert not (tmp_path / "out.npy").exists()
+    assert run(*words, "colmap-sift") == 0
+    assert np.load(tmp_path / "out.npy").shape == (n, 128)

@@ -20,7 +20,7 @@ from xdesc_jax import console
 from xdesc_jax.colmap import database_file, own_tables
 from xdesc_jax.colmap.camera_models import CAMERA_MODELS
 from xdesc_jax.colmap.model import Camera
-from xdesc_jax.descriptors import DescriptorSpec, get_spec
+from xdesc_jax.descriptors import DescriptorSpec, get_spec, in_stored_dtype
 
 SIFT_TYPE, OTHER_TYPE = 0, -1  # pycolmap.FeatureExtractorType.SIFT and UNDEFINED
 SIFT_WIDTH = 128  # bytes
@@ -58,6 +58,13 @@ def own_record(recorded: DescriptorSpec | None, kind: int | None) -> DescriptorS
         kind: COLMAP's type of its descriptors; None where it has none.
     """
     return None if recorded is not None and kind == SIFT_TYPE and recorded.name != SIFT_NAME else recorded
+
+
+def _dtypes(spec: DescriptorSpec) -> dict[int, np.dtype]:
+    """Bytes of a row -> dtype of its values: as it is stored here, or bytes for floats and floats for bytes."""
+    scaled = not spec.binary and spec.storage_scale != 1
+    dtypes: list[np.dtype] = [np.dtype(np.uint8), np.dtype(np.float32)] if scaled else [spec.stored_dtype]
+    return {spec.stored_width * dtype.itemsize: dtype for dtype in dtypes}
 
 
 class Blob(NamedTuple):
@@ -256,7 +263,7 @@ class DatabaseReader:
         array = self._blob("descriptors", name, np.dtype(np.uint8))
         if array is None:
             return np.zeros((0, spec.stored_width), spec.stored_dtype)
-        return array.view(spec.stored_dtype)
+        return in_stored_dtype(array.view(_dtypes(spec)[array.shape[1]]), spec, f"{self.path}: {name!r}")
 
     def check_descriptors(self, name: str, spec: DescriptorSpec | None = None) -> DescriptorSpec | None:
         """What `descriptors` reads, checked without reading it; None where there are no rows and no spec.
@@ -274,8 +281,8 @@ class DatabaseReader:
                 f"(type {row.kind}, {row.columns} bytes); name it by --descriptor"
             )
         self._check_size("descriptors", name, row, np.dtype(np.uint8))
-        expected = spec.stored_width * spec.stored_dtype.itemsize
-        if row.columns != expected:
+        if row.columns not in _dtypes(spec):
+            expected = spec.stored_width * spec.stored_dtype.itemsize
             raise ValueError(
                 f"{self.path}: descriptors of {name!r} have {row.columns} bytes, "
                 f"but {spec.name!r} ({spec.stored_width} x {spec.stored_dtype}) has {expected}"

@@ -25,7 +25,7 @@ from xdesc_jax import console, pretrained
 from xdesc_jax.evaluate.homography import Comparison, Searched, comparisons, search
 from xdesc_jax.evaluate.measures import CORRECT_PX
 from xdesc_jax.evaluate.scenes import find_scenes
-from xdesc_jax.evaluate.stages.homography import extracted_stores, given_stores
+from xdesc_jax.evaluate.stages.homography import computable, extracted_stores, given_stores
 from xdesc_jax.files.whole import input_hash, making, write_json
 from xdesc_jax.translation import ratios
 from xdesc_jax.translation.bundle import save_ratios
@@ -139,8 +139,8 @@ def calibrate(
         ratio: the ratio of native rows, whose precision the others are to reach.
         features: feature files, or folders of them, of the photos by their names below SCENES; extracted,
             and not kept, where none are given.
-        descriptors: which ones; by default all of the model, or those among them that FEATURES hold. Ratios
-            of others stay as they are.
+        descriptors: which ones; by default all of the model that photos give, or those among them that FEATURES hold.
+            Ratios of others stay as they are.
         keypoints: 'opencv', 'colmap', or a file that holds them, where features are extracted.
         max_keypoints: the strongest that are kept of what a detector finds.
         weights: NAME=FILE weight files of learned descriptors, where features are extracted.
@@ -169,11 +169,11 @@ def calibrate(
     making(out)
     with tempfile.TemporaryDirectory() as temporary:
         if features:
-            stores = given_stores(features, descriptors)
+            stores = given_stores(features, descriptors, translator)
             stores = {name: path for name, path in stores.items() if name in translator.names}
         else:
             stores = extracted_stores(
-                scenes, Path(temporary), descriptors or translator.names, keypoints=keypoints,
+                scenes, Path(temporary), descriptors or computable(translator.names, keypoints), keypoints=keypoints,
                 max_keypoints=max_keypoints, weights=weights, processes=processes,
             )  # fmt: skip
         with console.status("reading the features"):

@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from xdesc_jax import console
-from xdesc_jax.descriptors import DescriptorSpec, from_stored, get_spec, pack_bits
+from xdesc_jax.descriptors import DescriptorSpec, from_stored, get_spec, pack_bits, registered
 from xdesc_jax.evaluate.measures import CORRECT_PX, RATIO, GroundTruth, Measures, mean, measure
 from xdesc_jax.evaluate.scenes import PhotoPair, Scene
 from xdesc_jax.features.store import FeatureStore
@@ -197,7 +197,7 @@ def search(
         ValueError: feature files whose photos or keypoints differ, that lack a photo, whose rows do not fit
             their spec, or whose width or kind is not the translator's.
     """
-    with _open(stores) as opened:
+    with _open(stores, translator) as opened:
         _check_photos(scenes, opened)
         _check_specs(opened, translator)
         if plan is None:
@@ -227,7 +227,7 @@ def matches_of(
     plan: Sequence[Comparison],
 ) -> list[MatchedPair]:
     """The mutual matches of one pair under each comparison, without ratio test, for drawing."""
-    with _open(stores) as opened:
+    with _open(stores, translator) as opened:
         _check_specs(opened, translator)
         photos = _Photos(opened, translator)
         query, database = photos[pair.query], photos[pair.database]
@@ -337,23 +337,26 @@ class _Photos:
 
 
 @contextlib.contextmanager
-def _open(stores: Mapping[str, Path | str]) -> Iterator[dict[str, FeatureStore]]:
+def _open(stores: Mapping[str, Path | str], translator: Translates | None) -> Iterator[dict[str, FeatureStore]]:
     if not stores:
         raise ValueError("no feature files to evaluate")
     with contextlib.ExitStack() as stack:
         opened = {}
         for name, path in stores.items():
             # A file that does not say what it holds (hloc's) is taken to hold `name`.
-            opened[name] = stack.enter_context(_open_as(name, path))
+            opened[name] = stack.enter_context(_open_as(name, path, translator))
         yield opened
 
 
-def _open_as(name: str, path: Path | str) -> FeatureStore:
-    try:
-        spec = get_spec(name)
-    except ValueError:
-        spec = None
-    store = FeatureStore(path, spec)
+def spec_by_name(name: str, translator: Translates | None) -> DescriptorSpec | None:
+    """What a file called `name` holds, by the model, else by the registry; None where neither knows the name."""
+    if translator is not None and name in translator.names:
+        return translator.specs[name]
+    return get_spec(name) if name in registered() else None
+
+
+def _open_as(name: str, path: Path | str, translator: Translates | None) -> FeatureStore:
+    store = FeatureStore(path, spec_by_name(name, translator))
     if store.spec.name != name:
         store.close()
         raise ValueError(f"{path}: holds {store.spec.name!r}, but {name!r} was asked for")

@@ -22,6 +22,7 @@ from xdesc_jax.export.quantization import equal, quantized
 from xdesc_jax.files import pytorch
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, staged, write_json
 from xdesc_jax.networks.folding import fold
+from xdesc_jax.translation import copies
 from xdesc_jax.translation import ratios as ratio_keys
 from xdesc_jax.translation.bundle import Bundle, Layers, ParitySample, inherit_space, load
 from xdesc_jax.translation.translator import PARITY_TOLERANCE, Translator
@@ -59,7 +60,7 @@ def export(
         format: `safetensors` and `npz` for this package (the latter is read by numpy alone), `onnx` (needs onnx and
             onnxruntime), `stablehlo` (needs jax), `pth` for PyTorch (needs torch).
         dtype: of the weights in a .safetensors or .npz file: float16 is half as large, int8 (with a scale for each
-            output) a quarter. They are computed with in float32.
+            output) a quarter. They are computed with in float32, and embeddings match those of the model itself.
         overwrite: replace another model.
 
     Returns:
@@ -77,7 +78,7 @@ def export(
     if not run.exists():
         run = pretrained.find(str(run), "translator") or run
     if run.is_file():
-        bundle, base = load(run), None
+        bundle = load(run)
         networks = {name: [{"kernel": k, "bias": b} for k, b in layers] for name, layers in bundle.networks.items()}
     else:
         with console.status(f"reading the {which} checkpoint"):
@@ -85,7 +86,7 @@ def export(
 
             model = load_model(run, which)
         bundle = to_bundle(model, {"checkpoint": which, "xdesc_jax": __version__})
-        base, networks = model.base, model.networks
+        networks = model.networks
     if format == "pth":
         return _export_pth(named, out, bundle, networks, overwrite)
     if bundle.sample.inputs:
@@ -98,7 +99,7 @@ def export(
         return graphs.export_one(translator, source, target, out, format, expected, overwrite)
     if dtype != "float32":
         with console.status(f"rounding the weights to {dtype}"):
-            bundle = quantized(bundle, dtype, base.networks if base else None)
+            bundle = quantized(bundle, dtype)
     if source is not None and target is not None:
         bundle = selected(bundle, source, target, str(run))
     return _export_bundle(named, out, bundle, dtype, overwrite)
@@ -151,7 +152,7 @@ def _export_pth(
     epoch = bundle.provenance.get("epoch_idx", 0)
     with console.status(f"writing and checking {out}"):
         content, config = pytorch_translator.to_checkpoint(
-            bundle.specs, networks, bundle.embedding_width, epoch, str(run)
+            bundle.specs, networks, bundle.embedding_width, epoch, str(run), bundle.space_id
         )  # fmt: skip
         deviation = None
         if bundle.sample.inputs:
@@ -309,6 +310,7 @@ def _print(run: Path, out: Path, bundle: Bundle, figures: Mapping[str, Any]) -> 
             if deviation is None
             else f"off by {deviation:.2g} (at most {PARITY_TOLERANCE:g})",
             "size": f"{figures['megabytes']} MB",
+            **({"weights": told} if (told := copies.described(bundle)) else {}),
             **_loss(figures.get("loss")),
         },
     )

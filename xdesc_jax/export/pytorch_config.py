@@ -6,8 +6,9 @@ descriptor; and the way back. Weights alone do not say what follows the last lay
     {"use_bn": true, "emb_dim": 128, "emb_l2_norm": true, "emb_last_activation": null,
      "brief": {"descriptor_dim": 512, "hidden_dims": [1024, 1024], "l2_norm": false, "last_activation": "sigmoid"}, ...}
 
-One key is ours: "xdesc" in an entry is the descriptor that the name means, by its name here or as all fields of a
-spec. Without it the authors' own names are known, and any other name is itself.
+Three keys are ours. "xdesc" in an entry is the descriptor that the name means, by its name here or as all fields of a
+spec; without it the authors' own names are known, and any other name is itself. "xdesc_space" names the joint space
+of the weights, as long as they are those that "xdesc_encoders" is the digest of.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ KNOWN = {
 }
 _THEIRS = {"sift-kornia05": "sift-kornia"}  # ours -> theirs, where they differ
 
-_WHOLE = {"use_bn": bool, "emb_dim": int, "emb_l2_norm": bool, "emb_last_activation": str | None}
+SPACE, ENCODERS = "xdesc_space", "xdesc_encoders"
+_WHOLE = {
+    "use_bn": bool, "emb_dim": int, "emb_l2_norm": bool, "emb_last_activation": str | None, SPACE: str, ENCODERS: str,
+}  # fmt: skip
 _ENTRY = {
     "descriptor_dim": int,
     "hidden_dims": list,

@@ -18,13 +18,13 @@ import numpy as np
 
 from xdesc_jax import __version__, console
 from xdesc_jax.descriptors import DescriptorSpec
-from xdesc_jax.export.pytorch_config import check, their_name, to_config, to_spec
+from xdesc_jax.export.pytorch_config import ENCODERS, SPACE, check, their_name, to_config, to_spec
 from xdesc_jax.features.weights import select
 from xdesc_jax.files import pytorch
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, read_json, write_json
 from xdesc_jax.networks.folding import BN_EPSILON, fold
 from xdesc_jax.translation import bundle as model_file
-from xdesc_jax.translation.bundle import Bundle, Layers
+from xdesc_jax.translation.bundle import Bundle, Layers, space_id
 
 CONFIG = "xdesc_config"  # where 'args' of files written here holds the configuration
 ROLES = ("encoder", "decoder")
@@ -122,6 +122,7 @@ def to_bundle(
             networks=networks,
             config=_plain({key: value for key, value in args.items() if key != CONFIG}),
             provenance={**own, **(provenance or {})},
+            space_id=config.get(SPACE) if config.get(ENCODERS) == space_id(networks) else None,
         )
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
@@ -226,6 +227,7 @@ def to_checkpoint(
     embedding_width: int,
     epoch: int,
     where: str,
+    space: str | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """A model -> the content of a checkpoint that their code loads strictly, and the configuration it needs.
 
@@ -238,6 +240,7 @@ def to_checkpoint(
         embedding_width: E.
         epoch: number of the epoch, for the record.
         where: the model, for error messages.
+        space: name of its joint space, which an import of the file gives back; None to let it have one of its own.
 
     Returns:
         Content for `pytorch.write`, and the configuration, which 'args' holds too.
@@ -269,6 +272,13 @@ def to_checkpoint(
         content[f"{role}s"] = [
             (their_name(name, specs), _state(networks[f"{role}/{name}"])) for name in specs
         ]  # fmt: skip
+    if space is not None:  # `args` holds the configuration itself, so that both say it
+        encoders = dict(content["encoders"])
+        read = {
+            f"encoder/{name}": fold(read_layers(encoders[their_name(name, specs)], f"{where}: encoder of {name!r}"))
+            for name in specs
+        }
+        config |= {SPACE: space, ENCODERS: space_id(read)}
     return content, config
 
 

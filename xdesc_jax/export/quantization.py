@@ -13,44 +13,39 @@ from typing import Any, Literal
 import numpy as np
 
 from xdesc_jax.descriptors import DescriptorSpec, from_stored, unit_rows
+from xdesc_jax.translation import copies
 from xdesc_jax.translation.bundle import Bundle, Layers, ParitySample
 from xdesc_jax.translation.int8 import from_int8, to_int8
 
 
-def quantized(bundle: Bundle, dtype: Literal["float16", "int8"], fixed: Mapping[str, Layers] | None = None) -> Bundle:
+def quantized(bundle: Bundle, dtype: Literal["float16", "int8"]) -> Bundle:
     """The model that its weights in `dtype` stand for; biases stay float32 beside int8.
 
-    Its joint space has a name of its own where encoders changed, save those added to the space of `fixed`.
+    It is of the same joint space and says so (see `copies`).
 
     Args:
         bundle: the model.
         dtype: of the weights.
-        fixed: networks that must not change, because stored embeddings are of their space.
 
     Raises:
-        ValueError: a weight is beyond float16's range, or a network of `fixed` would change.
+        ValueError: a weight is beyond float16's range.
     """
     networks: dict[str, Layers] = {}
     for name, layers in bundle.networks.items():
         networks[name] = [_rounded(kernel, bias, dtype, name) for kernel, bias in layers]
-        if fixed and name in fixed and not equal(layers, networks[name]):
-            raise ValueError(
-                f"{name}: is float32 in the model that was added to, and {dtype} would change it, so that old "
-                "embeddings were no longer of this space; export as float32 (and that file as a model with a space of "
-                "its own)"
-            )
     if all(equal(bundle.networks[name], layers) for name, layers in networks.items()):
         return bundle
-    encoders = [name for name in networks if name.startswith("encoder/")]
-    same_space = all(equal(bundle.networks[name], networks[name]) for name in encoders)
     sample = computed(networks, bundle.specs, bundle.sample)
     loss = accuracy_loss(bundle.sample, sample, bundle.specs)
     return dataclasses.replace(
         bundle,
         networks=networks,
         sample=sample,
-        space_id=bundle.space_id if same_space or fixed else None,
-        provenance={**bundle.provenance, "rounding": loss["largest_change"], "weights": {"dtype": dtype, **loss}},
+        provenance={
+            **bundle.provenance,
+            "rounding": loss["largest_change"],
+            copies.WEIGHTS: {**copies.record(dtype, bundle.space_id), **loss},
+        },
     )
 
 

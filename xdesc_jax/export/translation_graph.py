@@ -22,6 +22,7 @@ import numpy as np
 
 from xdesc_jax import __version__
 from xdesc_jax.descriptors import DescriptorSpec, from_stored, unit_rows
+from xdesc_jax.translation import copies
 from xdesc_jax.translation.bundle import Layers
 from xdesc_jax.translation.translator import EMBEDDING, PARITY_TOLERANCE, Translator
 
@@ -86,6 +87,8 @@ def graph(translator: Translator, source: str, target: str, config_hash: str) ->
         "space_id": json.dumps(translator.space_id),
         "networks": json.dumps(route),
     }
+    if (weights := copies.described(translator.bundle)) is not None:
+        metadata["weights"] = json.dumps(weights)
     name = route[0] if len(route) == 1 else f"{source}/to/{target}"
     networks = {network: translator.bundle.networks[network] for network in route}
     rows = _rows(translator, start)

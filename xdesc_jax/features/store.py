@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from xdesc_jax.descriptors import UNIT_TOLERANCE, DescriptorSpec, get_spec, row_norms
+from xdesc_jax.descriptors import UNIT_TOLERANCE, DescriptorSpec, get_spec, in_stored_dtype, row_norms
 from xdesc_jax.files.hdf5 import DAMAGE, Writer, array, content, dataset, found_attribute, groups_with, open_file
 from xdesc_jax.files.whole import parse_json
 
@@ -125,7 +125,8 @@ class FeatureStore:
             return known
         value = self.attributes[key]
         try:
-            found = _parse_spec(value) if key == "spec_json" else get_spec(str(value))
+            of_caller = next((s for s in (given, fallback) if s is not None and s.name == str(value)), None)
+            found = _parse_spec(value) if key == "spec_json" else of_caller or get_spec(str(value))
         except (ValueError, TypeError) as error:
             raise ValueError(f"{self.path}: attribute {key!r} is {value!r}, expected a descriptor ({error})") from error
         if given is not None and given.name != found.name:
@@ -233,11 +234,12 @@ class FeatureStore:
             raise ValueError(f"{self.path}: {what} cannot be read ({error})") from error
 
     def read(self, name: str) -> ImageFeatures:
-        """The features of one photo; keypoints become float32 whatever the file holds.
+        """The features of one photo; keypoints become float32 and descriptors of their stored dtype, whatever the
+        file holds (see `descriptors.in_stored_dtype`).
 
         Raises:
             KeyError: no such photo.
-            ValueError: arrays disagree in length or width, or the file is damaged.
+            ValueError: arrays disagree in length or width, rows are of another descriptor, or the file is damaged.
         """
         where = f"{self.path}: {name!r}"
         with self.reading(name) as group:
@@ -253,6 +255,7 @@ class FeatureStore:
         size, keypoints = self.image_size(name), self.keypoints(name)
         if descriptors.dtype == np.float16:
             descriptors = descriptors.astype(np.float32)
+        descriptors = in_stored_dtype(descriptors, self.spec, where)
         optional.setdefault("valid", np.asarray(descriptors.any(axis=1)))
         return ImageFeatures(keypoints, descriptors, image_size=size, **optional)
 
@@ -307,20 +310,23 @@ class _Disagreement(ValueError):
 def check(features: ImageFeatures, spec: DescriptorSpec, where: str) -> None:
     """Raises ValueError where the arrays of one photo disagree with each other or with the spec."""
     n = len(features.keypoints)
-    _check_rows(features.descriptors.shape, features.descriptors.dtype, n, spec, where)
+    _check_rows(features.descriptors.shape, features.descriptors.dtype, n, spec, where, ours=True)
     for field, (rest, _) in _OPTIONAL.items():
         value = getattr(features, field)
         if value is not None:
             _check_field(field, value.shape, (n, *rest), where)
 
 
-def _check_rows(shape: tuple[int, ...], dtype: np.dtype, n: int, spec: DescriptorSpec, where: str) -> None:
+def _check_rows(
+    shape: tuple[int, ...], dtype: np.dtype, n: int, spec: DescriptorSpec, where: str, ours: bool = False
+) -> None:
     if shape != (n, spec.stored_width):
         raise _Disagreement(
             f"{where}: descriptors have shape {shape}, expected ({n}, {spec.stored_width}) for {n} keypoints of "
             f"{spec.name!r}"
         )
-    if (dtype == np.uint8) != (spec.stored_dtype == np.uint8):
+    scaled = not spec.binary and spec.storage_scale != 1  # others keep either bytes or floats of these
+    if (dtype == np.uint8) != (spec.stored_dtype == np.uint8) and (ours or not scaled):
         raise _Disagreement(
             f"{where}: descriptors have dtype {dtype}, but {spec.name!r} is stored as {spec.stored_dtype}"
         )

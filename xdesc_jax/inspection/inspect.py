@@ -16,11 +16,12 @@ from typing import Any
 from xdesc_jax import console, pretrained
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.store import FeatureStore
-from xdesc_jax.files.whole import parse_json, write_json
+from xdesc_jax.files.tensors import read_header
+from xdesc_jax.files.whole import write_json
 from xdesc_jax.inspection import contents
-from xdesc_jax.inspection.kinds import HDF5, HEADER_BYTES, SQLITE, STARTS, ZIP, is_safetensors, is_text
+from xdesc_jax.inspection.kinds import HDF5, SQLITE, STARTS, ZIP, is_safetensors, is_text
 from xdesc_jax.matching.matches import MatchFile
-from xdesc_jax.translation import bundle
+from xdesc_jax.translation import bundle, copies
 from xdesc_jax.translation.ratios import RATIOS, TRANSLATED_FROM, parse
 from xdesc_jax.translation.translator import Translator
 
@@ -154,17 +155,8 @@ def _plain(value: Any) -> Any:
 
 
 def _safetensors(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(HEADER_BYTES), "little")
-        try:
-            header = parse_json(file.read(length) if length < path.stat().st_size else b"")
-        except ValueError as error:
-            raise ValueError(f"{path}: not a readable safetensors file, or cut short ({error})") from error
-    entries = header.get("__metadata__", {}) if isinstance(header, dict) else None
-    if not isinstance(entries, dict):
-        raise ValueError(f"{path}: not a readable safetensors file, its header is no object of entries")
+    entries, tensors = read_header(path)
     if entries.get("format") != bundle.FORMAT:
-        tensors = {name: value for name, value in header.items() if name != "__metadata__"}
         return {"kind": "weight file", "tensors": len(tensors), "attributes": entries}
     return _translator(path)
 
@@ -181,6 +173,7 @@ def _translator(path: Path) -> dict[str, Any]:
         "networks": model.kind,
         "space_id": model.space_id,
         "embedding_width": model.embedding_width,
+        **({"weights": told} if (told := copies.described(model)) else {}),
         "descriptors": [
             {
                 "spec": spec.name,

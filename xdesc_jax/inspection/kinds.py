@@ -10,10 +10,10 @@ from pathlib import Path
 
 from xdesc_jax.features.images import SUFFIXES
 from xdesc_jax.features.store import FeatureStore
+from xdesc_jax.files.tensors import LENGTH_BYTES
 from xdesc_jax.matching.matches import MatchFile
 
 SQLITE, HDF5, ZIP = b"SQLite format 3\0", b"\x89HDF\r\n\x1a\n", b"PK\x03\x04"
-HEADER_BYTES = 8  # of a .safetensors file, before its JSON
 STARTS = {
     b"\x1f\x8b": "a gzip archive", b"PK": "a zip archive (.npz, .pth)", b"\x93NUMPY": "a numpy array",
     b"\xff\xd8": "a JPEG photo", b"\x89PNG": "a PNG photo", b"%PDF": "a PDF", b"\x7fELF": "a program",
@@ -42,7 +42,7 @@ def kind(path: Path) -> str:
 
 def is_safetensors(start: bytes) -> bool:
     """Whether the first 32 bytes are those of a .safetensors file."""
-    return start[HEADER_BYTES : HEADER_BYTES + 1] == b"{" and len(start) > HEADER_BYTES
+    return start[LENGTH_BYTES : LENGTH_BYTES + 1] == b"{" and len(start) > LENGTH_BYTES
 
 
 def is_text(start: bytes) -> bool:

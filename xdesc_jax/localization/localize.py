@@ -114,8 +114,10 @@ def localize(
     named, model = model, pretrained.resolve(model) if model is not None else None
     translator = Translator.load(model) if model is not None else None
     with (
-        FeatureSet(features, descriptor) as known,
-        FeatureSet(query_features or features, query_descriptor or (None if query_features else descriptor)) as asked,
+        FeatureSet(features, descriptor, model=translator) as known,
+        FeatureSet(
+            query_features or features, query_descriptor or (None if query_features else descriptor), model=translator
+        ) as asked,
     ):
         cameras = query_cameras(queries, asked, assume_focal, intrinsics, photos)
         _check_rows(asked, cameras)

@@ -22,7 +22,7 @@ from xdesc_jax.colmap.bindings.api import read_model
 from xdesc_jax.colmap.bindings.pose import estimate_pose
 from xdesc_jax.colmap.camera_models import check_camera
 from xdesc_jax.colmap.model import Camera, Pose
-from xdesc_jax.descriptors import DescriptorSpec, get_spec
+from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.keypoints import COLMAP_CENTER
 from xdesc_jax.localization.correspondences import Correspondences
 from xdesc_jax.localization.map import SHOWN, LocalizationMap
@@ -30,7 +30,8 @@ from xdesc_jax.localization.query_features import QueryFeatures
 from xdesc_jax.matching.feature_set import FeatureSet, Held
 from xdesc_jax.matching.nearest import match
 from xdesc_jax.matching.routes import Mode, Router
-from xdesc_jax.translation.translator import EMBEDDING, Translator
+from xdesc_jax.translation.names import named_spec
+from xdesc_jax.translation.translator import Translator
 
 # Photo -> keypoints [N, 2] and descriptors [N, D].
 Extractor = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -168,7 +169,7 @@ class Localizer:
         if translator is not None and not isinstance(translator, Translator):
             translator = Translator.load(pretrained.resolve(Path(translator)))
         sparse = read_model(Path(model))
-        with FeatureSet(features, descriptor) as known:
+        with FeatureSet(features, descriptor, model=translator) as known:
             router = Router(mode, translator, target=target, ratio=ratio, ratios=known.ratios)
             built = LocalizationMap.build(
                 sparse, known, router, translator,
@@ -263,9 +264,8 @@ class Localizer:
 
     def _spec(self, name: str, of_map: Mapping[str, DescriptorSpec]) -> DescriptorSpec:
         translator = self.map.translator
-        if translator is not None and (name in translator.names or name.startswith(EMBEDDING)):
-            return translator.spec(name)
-        return of_map[name] if name in of_map else get_spec(name)
+        known = translator is not None and name in translator.names
+        return of_map[name] if name in of_map and not known else named_spec(name, translator)
 
     def _candidates(
         self, query: QueryFeatures, candidates: Sequence[str] | None, exclude: Collection[str], clock: _Clock

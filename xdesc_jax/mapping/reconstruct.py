@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from xdesc_jax import console
+from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.bindings.api import read_model
 from xdesc_jax.colmap.bindings.mapper import model_figures, model_names
 from xdesc_jax.colmap.bindings.settings import MappingSettings
@@ -33,6 +33,7 @@ from xdesc_jax.mapping.from_photos import DATABASE, MODELS, settle
 from xdesc_jax.mapping.mapper import PairCounts, check_poses, map_incrementally, model_folders, triangulate, verify
 from xdesc_jax.matching.feature_set import FeatureSet
 from xdesc_jax.matching.matches import MatchFile
+from xdesc_jax.translation.translator import Translator
 
 SUMMARY = "summary.json"
 PARTIAL = f"{DATABASE}.partial"  # what a killed run goes on with
@@ -51,6 +52,7 @@ def reconstruct(
     given_poses: Path | None = None,
     only: Path | None = None,
     descriptor: str | None = None,
+    model: Path | None = None,
     settings: MappingSettings = MappingSettings(),  # noqa: B008
     overwrite: bool = False,
 ) -> Path:
@@ -73,6 +75,7 @@ def reconstruct(
         given_poses: COLMAP model whose poses are kept: its photos are not mapped, their points triangulated.
         only: text file of the photos to take, one name a line; all without.
         descriptor: what the files hold, where they do not say (hloc's).
+        model: model file (.safetensors) that knows `descriptor`, where it is one of your own.
         settings: of verification and mapping.
         overwrite: replace models made with other settings or of other files.
 
@@ -86,7 +89,8 @@ def reconstruct(
     """
     sources = [Path(path) for path in features]
     out = Path(out)
-    with FeatureSet(sources, descriptor) as feature_set:
+    translator = Translator.load(pretrained.resolve(model)) if model is not None else None
+    with FeatureSet(sources, descriptor, model=translator) as feature_set:
         names = feature_set.names if only is None else read_names(only, feature_set.names)
         feature_set.check_names(names, f"{only}")
         if matches is None:
@@ -94,13 +98,13 @@ def reconstruct(
         else:
             with MatchFile(matches, feature_set.names) as match_file:
                 canonical_pairs(match_file, feature_set, set(names))
-        model = read_model(given_poses) if given_poses else None
-        poses = model.poses if model else None
+        posed = read_model(given_poses) if given_poses else None
+        poses = posed.poses if posed else None
         if poses is not None:
             check_poses(names, poses, str(given_poses))
         listed = read_intrinsics(intrinsics, names) if intrinsics else {}
-        if model and not intrinsics:
-            listed = dict(zip(model.names, model.cameras, strict=True))
+        if posed and not intrinsics:
+            listed = dict(zip(posed.names, posed.cameras, strict=True))
         chosen = choose_intrinsics(
             {name: feature_set.image_size(name) for name in names},
             given=parse_camera(camera, "--camera") if camera else None,

@@ -16,10 +16,11 @@ from types import TracebackType
 import numpy as np
 
 from xdesc_jax.colmap.database import DatabaseReader, is_database
-from xdesc_jax.descriptors import DescriptorSpec, get_spec
+from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.keypoints import from_colmap
 from xdesc_jax.features.store import FeatureStore, ImageFeatures
 from xdesc_jax.translation import ratios as ratio_keys
+from xdesc_jax.translation.names import Names, named_spec
 
 _SHOWN = 5
 
@@ -50,6 +51,7 @@ class FeatureSet:
         paths: feature files (.h5) and COLMAP databases; each photo is in one of them.
         descriptor: what files hold that do not say (hloc's, databases of others), or its name; None where all say.
         strict: whether a descriptor that no file has need of is an error.
+        model: of which `descriptor` may be a name, before the registered ones.
 
     Attributes:
         names: of all photos, sorted.
@@ -64,10 +66,15 @@ class FeatureSet:
     """
 
     def __init__(
-        self, paths: Sequence[Path | str], descriptor: str | DescriptorSpec | None = None, *, strict: bool = True
+        self,
+        paths: Sequence[Path | str],
+        descriptor: str | DescriptorSpec | None = None,
+        *,
+        strict: bool = True,
+        model: Names | None = None,
     ):
         self.paths = [Path(path) for path in paths]
-        self._given = get_spec(descriptor) if isinstance(descriptor, str) else descriptor
+        self._given = named_spec(descriptor, model) if isinstance(descriptor, str) else descriptor
         self._readers: dict[str, FeatureStore | DatabaseReader] = {}
         self.ratios: dict[str, float] = {}
         with contextlib.ExitStack() as stack:

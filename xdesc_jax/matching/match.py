@@ -96,8 +96,10 @@ def match(
     if pairs == RETRIEVAL:
         pairs = str(_retrieved(features, other, out, model, top, descriptor, overwrite))
     with (
-        FeatureSet(features, descriptor, strict=not other) as first,
-        FeatureSet(other, descriptor, strict=False) if other else contextlib.nullcontext(first) as second,
+        FeatureSet(features, descriptor, strict=not other, model=translator) as first,
+        FeatureSet(other, descriptor, strict=False, model=translator)
+        if other
+        else contextlib.nullcontext(first) as second,
     ):
         files = {"features": first.paths, "other": second.paths if other else []}
         ratios = strictest(first.ratios, second.ratios)

@@ -252,8 +252,10 @@ def retrieve(
     named, model = model, pretrained.resolve(model) if model is not None else None
     translator = Translator.load(model) if model is not None else None
     with (
-        FeatureSet(features, descriptor, strict=not database) as queries,
-        FeatureSet(database, descriptor, strict=False) if database else contextlib.nullcontext(queries) as known,
+        FeatureSet(features, descriptor, strict=not database, model=translator) as queries,
+        FeatureSet(database, descriptor, strict=False, model=translator)
+        if database
+        else contextlib.nullcontext(queries) as known,
     ):
         space = joint_space([queries, known], translator)
         with console.status("reading the inputs"):

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import json as json_text
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from xdesc_jax import console, pretrained
+from xdesc_jax.files.tensors import dtype_of
 
+KERNEL = "/kernel"  # how the names of a translator's weights end
 NONE = "-"  # where a card holds no such figure
 
 
@@ -41,6 +44,14 @@ def _print(cards: list[dict[str, Any]]) -> None:
     console.table("Shipped models; mean AP of their first data set", columns, [_row(card) for card in cards])
     texts = [(card["name"], f"{', '.join(card['descriptors'])}; {card['data']}, {card['date']}") for card in cards]
     console.figures("Descriptors, training data and date", texts)
+    # Embeddings match within one space, whichever of its models or of their smaller copies made them.
+    spaces = [
+        (card["name"], f"{card['space_id']}, {dtype_of(Path(card['file']), KERNEL)} weights")
+        for card in cards
+        if "space_id" in card
+    ]
+    if spaces:
+        console.figures("Joint spaces", spaces)
     for card in cards:
         for data, figures in card["figures"].items():
             if figures.get("translation"):

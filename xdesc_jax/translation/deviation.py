@@ -21,7 +21,20 @@ MIN_ROWS_FINE = 8192  # several photos' worth: a single facade may lie as far of
 MAX_CORRELATION = 0.15  # of mean vectors; own rows: 0.5 and more (BRIEF of single facades 0.0); permuted: 0.1
 MIN_SHIFT = 0.1  # mean squared z-score of the means; permuted rows: 0.12 (BRIEF), 0.26 (SIFT) and more
 MAX_ENERGY_RATIO = 4.0  # of mean squared norms
-MAX_DISTANCE = 1.25  # squared Mahalanobis distance / D; own rows: at most 0.8; SIFT off by 1 px: 3 and more
+# Squared Mahalanobis distance / D. A scene of some photos shows one place, so its own rows lie the farther off the
+# less their means look like those of the training (c: correlation of the two means). Scenes of 16,000 rows and more,
+# largest of the descriptors whose means are not flat: 1.7 where c is over 0.95, 2.4 at 0.93, 5.6 at 0.84. Other
+# implementations of SIFT, RootSIFT among them: 4.0 to 5.6 where c is over 0.95, 5.2 to 5.9 at 0.93, 6.1 to 7.1 at 0.87.
+# So MAX_DISTANCE + PLACE * (1 - c) may be reached, up to MAX_PLACE.
+MAX_DISTANCE = 2.0
+PLACE = 25.0
+MAX_PLACE = 6.0
+# Means that hardly differ from each other (learned descriptors: 0.01 of the variance of the rows, and ORB's) correlate
+# by chance. There what a place may reach is told from how far the means are off in all: photos vary in few directions,
+# so own rows have at most 3.0 times the distance of an equal shift in the directions in which photos vary, another
+# network 4.8 to 6.5 times, permuted values 16.
+MIN_SPREAD = 0.05
+MAX_CONCENTRATION = 4.0
 # The same of one photo of n rows: facades reach 9 for 300 rows, permuted bits 2 for 64, 9 for 300, 20 for 600,
 # permuted SIFT three times that. So a photo may reach MAX_PHOTO * min(1, n / MAX_PHOTO_ROWS).
 MAX_PHOTO = 16.0
@@ -104,10 +117,10 @@ class Deviation:
             )
         if expected.photo_covariance is None or self.rows < MIN_ROWS_FINE:
             return None
-        distance = self._distance(z)
-        if distance > MAX_DISTANCE:
+        distance, limit = self._distance(z), self._place_level(correlation, shift)
+        if distance > limit:
             return (
-                f"means are off by {distance:.2f} of how photos vary (expected under {MAX_DISTANCE}): "
+                f"means are off by {distance:.2f} of how photos vary (expected under {limit:.2f}): "
                 "another implementation?"
             )
         return None
@@ -120,6 +133,15 @@ class Deviation:
         # The mean of n rows has sampling noise of 1 / n.
         covariance += (RIDGE * np.trace(covariance) / len(z) + 1 / self.rows) * np.eye(len(z))
         return float(z @ np.linalg.solve(covariance, z) / len(z))
+
+    def _place_level(self, correlation: float, shift: float) -> float:
+        """What the distance of the photos of one place may reach."""
+        expected = self._expected
+        if np.var(expected.mean) >= MIN_SPREAD * np.mean(_floored(expected.std) ** 2):
+            return min(MAX_DISTANCE + PLACE * (1 - correlation), MAX_PLACE)
+        assert expected.photo_covariance is not None
+        variance = float(np.trace(expected.photo_covariance)) / len(expected.mean)
+        return max(MAX_DISTANCE, MAX_CONCENTRATION * shift / (variance * (1 + RIDGE) + 1 / self.rows))
 
     def _photo_level(self) -> float:
         """What the distance of a single photo may reach."""

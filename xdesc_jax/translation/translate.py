@@ -108,7 +108,7 @@ def translate(
             streams = database.translate_images(reader, plan, out, translator, attributes, summary)
             counts, warnings = plan.counts(), plan.warnings()
         else:
-            stream = translator.stream(name, target, packed=packed, storage=True)
+            stream = translator.stream(name, target, packed=packed, storage=True, kept=True)
             streams = [stream]
             if kind == ".h5":
                 counts = _translate_store(features, out, stream, attributes, translator.bundle.ratios, summary)

@@ -17,6 +17,7 @@ import numpy as np
 from xdesc_jax import pretrained
 from xdesc_jax.descriptors import EMBEDDING_PREFIX, DescriptorSpec, canonical, from_stored, stored, unit_rows
 from xdesc_jax.translation import bundle as model_file
+from xdesc_jax.translation import copies
 from xdesc_jax.translation.bundle import Bundle, Layers
 from xdesc_jax.translation.deviation import Deviation, RowStatistics
 from xdesc_jax.translation.ratios import key
@@ -123,11 +124,13 @@ class Translator:
             for block in blocks:
                 yield translate(block)
 
-    def stream(self, source: str, target: str, *, packed: bool = False, storage: bool = False) -> Stream:
-        """A translation of many blocks; use as a context manager (see `Stream`)."""
+    def stream(
+        self, source: str, target: str, *, packed: bool = False, storage: bool = False, kept: bool = False
+    ) -> Stream:
+        """A translation of many blocks; use as a context manager (see `Stream`, for `kept` `canonical`)."""
         networks = [self.bundle.networks[name] for name in self.route(source, target)]
         statistics = self.bundle.statistics.get(source)
-        return Stream(self.spec(source), self.spec(target), networks, statistics, packed, storage)
+        return Stream(self.spec(source), self.spec(target), networks, statistics, packed, storage, kept)
 
     def ratio(self, source: str, target: str, *, joint: bool = False) -> float | None:
         """The calibrated ratio threshold for matching rows of `source` with rows of `target`.
@@ -203,7 +206,8 @@ class Translator:
             if self.embedding_spec is None:
                 raise ValueError(f"{self._where}: pair networks have no joint space, so nothing embeds with them")
             if name not in (EMBEDDING, self.embedding_spec.name):
-                raise ValueError(f"{self._where}: its joint space is {self.embedding_spec.name!r}, not {name!r}")
+                hint = copies.other_space_hint(self.bundle)
+                raise ValueError(f"{self._where}: its joint space is {self.embedding_spec.name!r}, not {name!r}{hint}")
             return self.embedding_spec
         if name not in self.specs:
             joint = [EMBEDDING] if self.embedding_spec is not None else []
@@ -252,6 +256,7 @@ class Stream:
         statistics: RowStatistics | None,
         packed: bool,
         storage: bool,
+        kept: bool = False,
     ):
         self.source, self.target = source, target
         self.rows = self.zero_rows = 0
@@ -259,7 +264,7 @@ class Stream:
         self._deviation = None
         if statistics is not None:
             self._deviation = Deviation(statistics, scaled=not (source.normalized or source.binary))
-        self._packed, self._storage = packed, storage
+        self._form, self._storage = {"packed": packed, "kept": kept}, storage
 
     def __enter__(self) -> Stream:
         return self
@@ -300,7 +305,7 @@ class Stream:
             out = np.empty((n, width), dtype)
         for start in range(0, max(n, 1), BLOCK_ROWS):
             block = x if n == 0 else x[start : start + BLOCK_ROWS]
-            rows = canonical(block, self.source, packed=self._packed, where=where, first_row=first_row + start)
+            rows = canonical(block, self.source, where=where, first_row=first_row + start, **self._form)
             y = self._block(rows)
             out[start : start + len(rows)] = stored(y, self.target) if self._storage else y
         return out
@@ -309,7 +314,7 @@ class Stream:
         """Counts and compares rows without translating them: those that an earlier run has translated."""
         for start in range(0, len(x), BLOCK_ROWS):
             block = x[start : start + BLOCK_ROWS]
-            self._count(canonical(block, self.source, packed=self._packed, where=where, first_row=start))
+            self._count(canonical(block, self.source, where=where, first_row=start, **self._form))
 
     def probabilities(self, x: np.ndarray) -> np.ndarray:
         """Canonical rows -> float32 [N, D], the probability of each bit where the target is binary."""

@@ -4,12 +4,14 @@ import json
 import subprocess
 import sys
 
+import h5py
 import pytest
 
 from xdesc_jax import cli
+from xdesc_jax.evaluate.calibrate import calibrate
 from xdesc_jax.evaluate.homography import Comparison
 from xdesc_jax.evaluate.stages import homography as command
-from xdesc_jax.evaluate.stages.homography import given_stores, homography
+from xdesc_jax.evaluate.stages.homography import computable, given_stores, homography
 
 
 def by_comparison(results):
@@ -99,3 +101,43 @@ def test_evaluation_needs_no_jax_flax_or_tensorflow():
     modules = ("measures", "scenes", "homography", "drawing", "report", "stages.homography", "calibrate")
     imports = ";".join(f"import xdesc_jax.evaluate.{name}" for name in modules)
     subprocess.run([sys.executable, "-c", blocked + imports], check=True, capture_output=True)
+
+
+def bare(folder):
+    """Feature files as others write them: nothing says what they hold."""
+    for path in folder.glob("*.h5"):
+        with h5py.File(path, "r+") as file:
+            for key in list(file.attrs):
+                del file.attrs[key]
+    return folder
+
+
+def test_files_named_after_descriptors_that_the_model_alone_knows_are_evaluated(
+    scene_folder, feature_folder, model, tmp_path
+):
+    found = homography(scene_folder, out=tmp_path / "out", features=(bare(feature_folder),), model=model)
+    labels = {result.comparison.label for result in found}
+    assert {"own-a", "own-b", "own-a -> own-b", "own-b -> own-a", "own-a | own-b"} <= labels
+    assert all(result.mean.ap == 1 for result in found if result.comparison.mode == "translated")
+
+
+def test_the_same_files_calibrate(scene_folder, feature_folder, model, tmp_path):
+    found = calibrate(model, scene_folder, out=tmp_path / "out.safetensors", features=(bare(feature_folder),))
+    assert set(found) >= {"own-a->own-b", "own-b->own-a", "own-a|own-b"}
+
+
+@pytest.mark.parametrize(
+    ("keypoints", "expected"), [("opencv", ("brief", "orb")), ("colmap", ("brief", "colmap-sift", "orb"))]
+)
+def test_what_photos_do_not_give_is_left_out_with_one_line(keypoints, expected, caplog, capsys):
+    names = ["brief", "colmap-sift", "mine", "orb"]
+    assert computable(names, keypoints) == expected
+    left = ", ".join(name for name in names if name not in expected)
+    told = caplog.text + capsys.readouterr().err
+    assert f"{left}: left out, since it is not computed from these photos; give its rows with --features" in told
+
+
+def test_a_model_of_nothing_that_photos_give_is_refused(scene_folder, model, tmp_path, capsys):
+    words = ["evaluate", "homography", str(scene_folder), "--out", str(tmp_path / "out"), "--model", str(model)]
+    assert cli.main(words) == 2
+    assert "own-a, own-b: left out" in capsys.readouterr().err and not (tmp_path / "out").exists()

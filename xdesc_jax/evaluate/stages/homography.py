@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from xdesc_jax import console, pretrained
-from xdesc_jax.descriptors import DescriptorSpec, get_spec
-from xdesc_jax.evaluate.homography import Result, evaluate
+from xdesc_jax.descriptors import get_entry, registered
+from xdesc_jax.evaluate.homography import Result, evaluate, spec_by_name
 from xdesc_jax.evaluate.scenes import Scene, find_scenes
 from xdesc_jax.features.store import FeatureStore
 from xdesc_jax.files import dry_run
@@ -50,7 +50,7 @@ def homography(
             where none are given.
         model: the translator, a model file or the name of one that ships with the package (see `xdesc models`);
             without it there are only native and naive rows.
-        descriptors: which ones; by default all of the feature files, or all that the model knows.
+        descriptors: which ones; by default all of the feature files, or all of the model's that photos give.
         keypoints: 'opencv', 'colmap', or a file that holds them, where features are extracted.
         max_keypoints: the strongest that are kept of what a detector finds.
         weights: NAME=FILE weight files of learned descriptors, where features are extracted and the weights are
@@ -70,9 +70,9 @@ def homography(
     named, model = model, pretrained.resolve(model) if model else None
     translator = Translator.load(model) if model else None
     if features:
-        stores = given_stores(features, descriptors)
+        stores = given_stores(features, descriptors, translator)
     else:
-        names = descriptors or tuple(translator.names if translator else ())
+        names = descriptors or (computable(translator.names, keypoints) if translator else ())
         if not names:
             raise ValueError("name --descriptors to extract, or give a --model or --features")
         with dry_run.step(out / RESULTS, out / REPORT):
@@ -180,13 +180,42 @@ def extracted_stores(
     return given_stores([out], descriptors)
 
 
-def given_stores(paths: Sequence[Path], descriptors: Sequence[str] = ()) -> dict[str, Path]:
+def computable(names: Sequence[str], keypoints: str) -> tuple[str, ...]:
+    """Those of a model's descriptors that photos give; says which are left out.
+
+    Args:
+        names: of the model.
+        keypoints: 'opencv', 'colmap', or a file that holds them.
+
+    Raises:
+        ValueError: photos give none of them.
+    """
+
+    def given(name: str) -> bool:
+        entry = get_entry(name) if name in registered() else None
+        if entry is None or entry.source != "detector":
+            return entry is not None and entry.describe is not None
+        return keypoints != "opencv"  # COLMAP's descriptors come with its keypoints
+
+    found = tuple(name for name in names if given(name))
+    if lacking := ", ".join(name for name in names if name not in found):
+        text = f"{lacking}: left out, since it is not computed from these photos; give its rows with --features"
+        if not found:
+            raise ValueError(text)
+        console.warn(text)
+    return found
+
+
+def given_stores(
+    paths: Sequence[Path], descriptors: Sequence[str] = (), translator: Translator | None = None
+) -> dict[str, Path]:
     """Descriptor -> feature file, from files and folders of .h5 files.
 
     Args:
         paths: feature files or folders. A file that does not say what it holds (hloc's) is taken to hold
             the descriptor it is named after.
         descriptors: the ones to keep, in this order; all, sorted, where empty.
+        translator: whose descriptors a file may be named after, before the registered ones.
 
     Raises:
         FileNotFoundError: no such file or folder, or a folder without feature files.
@@ -198,7 +227,7 @@ def given_stores(paths: Sequence[Path], descriptors: Sequence[str] = ()) -> dict
         if not files:
             raise FileNotFoundError(f"{path}: holds no feature file (.h5)")
         for file in files:
-            with FeatureStore(file, _spec_by_name(file.stem)) as store:
+            with FeatureStore(file, spec_by_name(file.stem, translator)) as store:
                 name = store.spec.name
             if name in found:
                 raise ValueError(f"two files hold {name!r}: {found[name]} and {file}")
@@ -206,13 +235,6 @@ def given_stores(paths: Sequence[Path], descriptors: Sequence[str] = ()) -> dict
     if missing := [name for name in descriptors if name not in found]:
         raise ValueError(f"no feature file of {', '.join(missing)} (given: {', '.join(sorted(found))})")
     return {name: found[name] for name in descriptors or sorted(found)}
-
-
-def _spec_by_name(name: str) -> DescriptorSpec | None:
-    try:
-        return get_spec(name)
-    except ValueError:
-        return None
 
 
 def _scene_config(scenes: Sequence[Scene]) -> list[Any]:
