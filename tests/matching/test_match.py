@@ -8,9 +8,11 @@ import h5py
 import numpy as np
 import pytest
 
+from tests.support.in_use import check_refused_while_in_use
 from xdesc_jax import cli
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, stored, unit_rows
 from xdesc_jax.features.store import FeatureStore, ImageFeatures, StoreWriter
+from xdesc_jax.files.claim import beside
 from xdesc_jax.matching import match as match_stage
 from xdesc_jax.matching.matches import MatchFile, MatchWriter
 from xdesc_jax.matching.nearest import match as match_rows
@@ -266,3 +268,8 @@ def test_a_lost_summary_is_made_again(tmp_path):
 @pytest.fixture
 def rng():
     return np.random.default_rng(0)
+
+
+def test_a_match_file_made_twice_at_once_says_who_makes_it(tmp_path, capsys):
+    features, out = write_store(tmp_path / "features.h5"), tmp_path / "made" / "m.h5"
+    check_refused_while_in_use(["match", features, out, "--pairs", "exhaustive"], beside(out), out, capsys)

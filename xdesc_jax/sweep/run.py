@@ -20,6 +20,7 @@ from xdesc_jax.sweep.group import train_group
 from xdesc_jax.sweep.member_run import divergence, epochs_done, record
 from xdesc_jax.sweep.member_run import folder_of as run_of
 from xdesc_jax.sweep.results import append_result, read_results, write_merged
+from xdesc_jax.sweep.shards import claimed_shard
 from xdesc_jax.train.checkpoint import METRIC
 from xdesc_jax.train.devices import Backend, Devices
 from xdesc_jax.train.run_directory import clear, history, keep_settings
@@ -46,6 +47,7 @@ def run_sweep(
     Raises:
         ValueError: a field or value that does not exist, settings that do not fit the data or the devices, or a folder
             of another sweep.
+        InUse: another process trains members of this shard.
     """
     if population < 1 or steps_per_dispatch < 1:
         raise ValueError(f"population is {population}, steps_per_dispatch {steps_per_dispatch}; expected at least 1")
@@ -58,22 +60,24 @@ def run_sweep(
         inputs.choose_specs(info, member.config)
     if settings.halving and len({m.config.epochs for m in members}) > 1:
         raise ValueError("halving compares members after as many epochs: epochs cannot vary with it")
-    _keep_settings(workdir, settings, info, members, overwrite)
-    mine = plan.shard_of(members, index, count)
-    console.settings(
-        f"xdesc sweep -> {workdir}",
-        {
-            "configurations": f"{len(members)}, of them {len(mine)} in shard {shard}",
-            "data": data,
-            "fields": ", ".join(settings.fields) or "none",
-            "members of each population": [len(group) for group in plan.groups(mine, population)],
-            "halving": f"one of {settings.halving} goes on" if settings.halving else None,
-            "devices": f"{devices}, {backend}",
-        },
-    )
-    lines = workdir / "results" / f"{index}-of-{count}.jsonl"
-    _train(mine, settings, info, workdir, lines, population, devices)
-    write_merged(workdir)
+    with claimed_shard(workdir, members, index, count, overwrite) as start:
+        _keep_settings(workdir, settings, info, members, overwrite)
+        start.close()
+        mine = plan.shard_of(members, index, count)
+        console.settings(
+            f"xdesc sweep -> {workdir}",
+            {
+                "configurations": f"{len(members)}, of them {len(mine)} in shard {shard}",
+                "data": data,
+                "fields": ", ".join(settings.fields) or "none",
+                "members of each population": [len(group) for group in plan.groups(mine, population)],
+                "halving": f"one of {settings.halving} goes on" if settings.halving else None,
+                "devices": f"{devices}, {backend}",
+            },
+        )
+        lines = workdir / "results" / f"{index}-of-{count}.jsonl"
+        _train(mine, settings, info, workdir, lines, population, devices)
+        write_merged(workdir)
     _summary(workdir, settings.fields)
     return workdir
 

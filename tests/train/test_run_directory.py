@@ -1,0 +1,36 @@
+"""Run directories: one training at a time, and what `--overwrite` takes out of them."""
+
+import pytest
+
+from tests.support.in_use import check_refused_while_in_use
+from xdesc_jax.files.claim import InUse, inside
+from xdesc_jax.train import hosts
+from xdesc_jax.train.run_directory import claimed, clear
+
+
+@pytest.mark.parametrize("stage", ["train", "train-descriptor"])
+def test_a_training_started_twice_says_who_trains_there(tmp_path, capsys, stage):
+    run = tmp_path / "run"
+    words = [stage, "--data", tmp_path / "none", "--workdir", run, "--overwrite"]
+    check_refused_while_in_use(words, inside(run), run, capsys)
+
+
+def test_of_several_hosts_the_first_alone_holds_the_folder(tmp_path, monkeypatch):
+    with claimed(tmp_path, "xdesc train"):
+        with pytest.raises(InUse), claimed(tmp_path, "xdesc train"):
+            pytest.fail("two of them")
+        monkeypatch.setattr(hosts, "is_lead", lambda: False)
+        with claimed(tmp_path, "xdesc train"):
+            assert inside(tmp_path).exists()
+        assert inside(tmp_path).exists()
+
+
+def test_overwrite_takes_all_but_the_lock_of_who_holds_the_folder(tmp_path):
+    run = tmp_path / "run"
+    (run / "checkpoints" / "00000001").mkdir(parents=True)
+    (run / "config.json").write_text("{}")
+    with claimed(run, "xdesc train"):
+        clear(run, overwrite=True)
+        assert list(run.iterdir()) == [inside(run)]
+        with pytest.raises(InUse), claimed(run, "xdesc train"):
+            pytest.fail("two of them")
