@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import threading
 
 import pytest
 
 from tests.support.in_use import check_refused_while_in_use
 from tests.support.killed import kill_within
+from tests.support.stopped import Calls, Stopped
 from xdesc_jax.cli import main
 from xdesc_jax.files.claim import inside
 from xdesc_jax.localization.localizer import Localizer
@@ -26,10 +26,6 @@ def deadly(self, *arguments, **options):
 Localizer.localize = deadly
 main(sys.argv[1:])
 """
-
-
-class Stopped(BaseException):
-    """Ends a process from without."""
 
 
 @pytest.fixture(scope="module")
@@ -56,18 +52,7 @@ def undisturbed(words, tmp_path_factory):
 
 @pytest.fixture
 def localized(monkeypatch):
-    """How often a query is localised, and after how many it is stopped."""
-    counts, real, lock = {"done": 0, "until": None}, Localizer.localize, threading.Lock()
-
-    def counted(self, *arguments, **options):
-        with lock:
-            if counts["done"] == counts["until"]:
-                raise Stopped
-            counts["done"] += 1
-        return real(self, *arguments, **options)
-
-    monkeypatch.setattr(Localizer, "localize", counted)
-    return counts
+    return Calls(monkeypatch, Localizer, "localize")
 
 
 def check_same(out, expected):
@@ -86,14 +71,14 @@ def check_same(out, expected):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_stopped_run_goes_on_and_ends_as_an_undisturbed_one(words, undisturbed, tmp_path, localized, workers):
     out = tmp_path / "out"
-    localized["until"] = 6
+    localized.until = 6
     with pytest.raises(Stopped):
         main(words(out, "--workers", workers))
     kept = 6 if workers == 1 else 3  # of those that waited for an earlier one, all but a few
     assert [path.name for path in out.iterdir()] == [".queries.part"]
-    localized.update(done=0, until=None)
+    localized.done, localized.until = 0, None
     assert main(words(out)) == 0
-    assert localized["done"] <= 8 - kept
+    assert localized.done <= 8 - kept
     check_same(out, undisturbed)
 
 
@@ -108,19 +93,19 @@ def test_a_killed_run_goes_on_and_ends_as_an_undisturbed_one(words, undisturbed,
     kill_within(KILLED, *words(out))
     with caplog.at_level("INFO", "xdesc_jax"):
         assert main(words(out)) == 0
-    assert localized["done"] == 4 and "going on: 4 of 8 queries are finished" in caplog.text
+    assert localized.done == 4 and "going on: 4 of 8 queries are finished" in caplog.text
     check_same(out, undisturbed)
 
 
 def test_queries_of_other_settings_are_localised_anew_and_that_is_said(words, tmp_path, localized, caplog):
     out = tmp_path / "out"
-    localized["until"] = 6
+    localized.until = 6
     with pytest.raises(Stopped):
         main(words(out))
-    localized.update(done=0, until=None)
+    localized.done, localized.until = 0, None
     with caplog.at_level("INFO", "xdesc_jax"):
         assert main(words(out, "--min-inliers", 20)) == 0
-    assert localized["done"] == 8
+    assert localized.done == 8
     assert f"{out / '.queries.part'}: was made with other settings or inputs" in caplog.text
 
 

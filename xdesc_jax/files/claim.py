@@ -64,9 +64,9 @@ def inside(folder: Path, name: str = "work") -> Path:
     return folder / f".{name}{SUFFIX}"
 
 
-def beside(path: Path) -> Path:
-    """The lock of a result that is put into its place when it is whole."""
-    return path.with_name(f".{path.name}{SUFFIX}")
+def beside(path: Path, suffix: str = SUFFIX) -> Path:
+    """The lock, or another private file, of a result that is put into its place when it is whole."""
+    return path.with_name(f".{path.name}{suffix}")
 
 
 @contextlib.contextmanager
