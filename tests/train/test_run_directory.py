@@ -5,7 +5,7 @@ import pytest
 from tests.support.in_use import check_refused_while_in_use
 from xdesc_jax.files.claim import InUse, inside
 from xdesc_jax.train import hosts
-from xdesc_jax.train.run_directory import claimed, clear
+from xdesc_jax.train.run_directory import claimed, clear, figure_told
 
 
 @pytest.mark.parametrize("stage", ["train", "train-descriptor"])
@@ -34,3 +34,8 @@ def test_overwrite_takes_all_but_the_lock_of_who_holds_the_folder(tmp_path):
         assert list(run.iterdir()) == [inside(run)]
         with pytest.raises(InUse), claimed(run, "xdesc train"):
             pytest.fail("two of them")
+
+
+def test_a_figure_that_was_not_finite_is_told_in_words():
+    assert [figure_told(value) for value in (None, "-", 0.12345)] == ["not finite", "-", "0.123"]
+    assert figure_told(0.12345, 4) == "0.1235"

@@ -15,6 +15,7 @@ from typing import Any
 from xdesc_jax import console
 from xdesc_jax.data.schema import RecordInfo
 from xdesc_jax.sweep import plan
+from xdesc_jax.sweep.check import check_members
 from xdesc_jax.sweep.config import Member, SweepConfig, expand, sweep_hash
 from xdesc_jax.sweep.group import train_group
 from xdesc_jax.sweep.member_run import divergence, epochs_done, record
@@ -24,7 +25,6 @@ from xdesc_jax.sweep.shards import claimed_shard
 from xdesc_jax.train.checkpoint import METRIC
 from xdesc_jax.train.devices import Backend, Devices
 from xdesc_jax.train.run_directory import clear, history, keep_settings
-from xdesc_jax.train.translators import inputs
 
 SETTINGS = "sweep.json"
 SHOWN = 10
@@ -56,8 +56,8 @@ def run_sweep(
     members = expand(settings)
     # What cannot be carried out must fail before anything is trained.
     devices = Devices.choose([m.config.batch_size for m in members], require_accelerator, steps_per_dispatch, backend)
-    for member in members:
-        inputs.choose_specs(info, member.config)
+    with console.status("checking all members"):
+        check_members(members, info, devices, population)
     if settings.halving and len({m.config.epochs for m in members}) > 1:
         raise ValueError("halving compares members after as many epochs: epochs cannot vary with it")
     with claimed_shard(workdir, members, index, count, overwrite) as start:
@@ -131,7 +131,7 @@ def _survivors(members: Sequence[Member], rung: int, halving: int, workdir: Path
     for member in members:
         run = run_of(workdir, member)
         for entry in history(run):
-            if entry["epoch"] == rung and divergence(run) is None:
+            if entry["epoch"] == rung and divergence(run) is None and entry[METRIC] is not None:
                 figures[member.name] = entry[METRIC]
     return plan.survivors(members, figures, halving)
 

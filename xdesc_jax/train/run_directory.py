@@ -172,6 +172,13 @@ def figures_at(run: Path, step: int) -> dict[str, Any] | None:
     return next((entry for entry in history(run) if entry["step"] == step), None)
 
 
+def figure_told(value: float | str | None, digits: int = 3) -> str:
+    """A figure of a history for a table; one that was not finite is null in the file."""
+    if value is None:
+        return "not finite"
+    return value if isinstance(value, str) else f"{value:.{digits}f}"
+
+
 def append_validation(run: Path, entry: dict[str, Any]) -> None:
     """Adds the figures of an epoch, in place of any of the same step or later."""
     write_json(run / VALIDATION, [e for e in history(run) if e["step"] < entry["step"]] + [entry])
