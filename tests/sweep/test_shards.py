@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.support import toy_records as toy
-from xdesc_jax.files.claim import InUse, holder, inside
-from xdesc_jax.sweep.config import SweepConfig, expand
+from xdesc_jax.data.schema import RecordInfo
+from xdesc_jax.files.claim import InUse, claimed, holder, inside
+from xdesc_jax.files.whole import write_json
+from xdesc_jax.sweep.config import SweepConfig, expand, sweep_hash
 from xdesc_jax.sweep.shards import claimed_shard
 from xdesc_jax.sweep.stage import sweep
 
@@ -52,3 +54,14 @@ def test_a_sweep_is_not_overwritten_under_a_shard_that_trains(tmp_path):
             pytest.fail("two of them")
     with claimed_shard(tmp_path, MEMBERS, 1, 2, overwrite=True):
         assert Path(tmp_path).exists()
+
+
+def test_a_member_that_a_training_of_its_own_works_on_is_left_to_it(toy_folder, tmp_path, monkeypatch):
+    """As `xdesc train --workdir W/members/NAME`, which goes on with a member."""
+    monkeypatch.setattr("xdesc_jax.sweep.run.train_group", lambda *_: pytest.fail("two of them"))
+    run = tmp_path / "w" / "members" / MEMBERS[1].name
+    (tmp_path / "w").mkdir()
+    sweep_json = tmp_path / "w" / "sweep.json"
+    write_json(sweep_json, {"hash": sweep_hash(SETTINGS, RecordInfo.load(toy_folder).config_hash)})
+    with claimed(inside(run), "xdesc train", run), pytest.raises(InUse, match=f"{run}: .* xdesc train, process"):
+        sweep(config=SETTINGS, data=toy_folder, workdir=tmp_path / "w")

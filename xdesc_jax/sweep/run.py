@@ -7,6 +7,7 @@ it stopped; what has ended is not done again.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 from xdesc_jax import console
 from xdesc_jax.data.schema import RecordInfo
+from xdesc_jax.files.claim import claimed, inside
 from xdesc_jax.sweep import plan
 from xdesc_jax.sweep.check import check_members
 from xdesc_jax.sweep.config import Member, SweepConfig, expand, sweep_hash
@@ -21,7 +23,7 @@ from xdesc_jax.sweep.group import train_group
 from xdesc_jax.sweep.member_run import divergence, epochs_done, record
 from xdesc_jax.sweep.member_run import folder_of as run_of
 from xdesc_jax.sweep.results import append_result, read_results, write_merged
-from xdesc_jax.sweep.shards import claimed_shard
+from xdesc_jax.sweep.shards import WORK, claimed_shard
 from xdesc_jax.train.checkpoint import METRIC
 from xdesc_jax.train.devices import Backend, Devices
 from xdesc_jax.train.run_directory import clear, history, keep_settings
@@ -104,7 +106,10 @@ def _train(
             if not all(_has_come_to(run_of(workdir, member), until) for member in due):
                 told = console.counted(len(due), "member")
                 console.info(f"population {number} of {len(groups)}: {told} to epoch {until}")
-                train_group(due, since, until, info, workdir, devices)
+                with contextlib.ExitStack() as claims:
+                    for folder in (run_of(workdir, member) for member in due):
+                        claims.enter_context(claimed(inside(folder), WORK, folder))
+                    train_group(due, since, until, info, workdir, devices)
             for member in due:
                 status = "diverged" if divergence(run_of(workdir, member)) else "finished"
                 if status == "diverged" or until == member.config.epochs:
