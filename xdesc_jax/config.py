@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import importlib.util
+import math
 import traceback
 import types
 from collections.abc import Mapping
@@ -165,6 +166,7 @@ class TrainConfig:
                 raise ValueError(f"{field} is {getattr(self, field)}, expected at least 1")
         if self.inputs == "columns" and (self.weights or self.jitter != JitterConfig()):
             raise ValueError("weights and jitter have no effect on columns; they need inputs='patches'")
+        check_finite(self)
 
     @property
     def hash(self) -> str:
@@ -290,6 +292,13 @@ def leaves(config: Any, prefix: str = "") -> dict[str, Leaf]:
         else:
             found[prefix + field.name] = Leaf(hints[field.name], value, type(config))
     return found
+
+
+def check_finite(config: Any) -> None:
+    """Raises ValueError where a field of a configuration is infinite or no number, which JSON could not keep."""
+    for name, leaf in leaves(config).items():
+        if isinstance(leaf.value, float) and not math.isfinite(leaf.value):
+            raise ValueError(f"{name} is {leaf.value}, expected a finite number")
 
 
 def replaced(config: C, values: Mapping[str, Any]) -> C:

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 from tests.support.aligned_stores import write_store
+from tests.support.in_use import check_refused_while_in_use
 from xdesc_jax.cli import main
 from xdesc_jax.data import open_source
 from xdesc_jax.data.paired import PairedStores
 from xdesc_jax.data.records import records
 from xdesc_jax.data.schema import RecordInfo
+from xdesc_jax.files.claim import beside
 
 FORMATS = ["tfds", "npy"]
 
@@ -144,3 +146,8 @@ def test_the_command_line_tells_what_is_wrong_and_returns_2(tmp_path, stores, ca
     assert main(["records", str(tmp_path / "out"), "--paired", str(stores[0]), str(other)]) == 2
     assert "'sub/b.jpg' is in" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_records_started_twice_say_who_makes_them(tmp_path, stores, capsys):
+    out = tmp_path / "made" / "out"
+    check_refused_while_in_use(["records", out, "--paired", *stores, "--format", "npy"], beside(out), out, capsys)

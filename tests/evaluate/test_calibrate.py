@@ -1,16 +1,24 @@
 """The stage `xdesc calibrate`, on rankings whose ratio is known and on scenes with an exact translator."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 
+from tests.support.in_use import check_refused_while_in_use
+from tests.support.stopped import Calls, Stopped
 from xdesc_jax import cli
 from xdesc_jax.descriptors import DescriptorSpec, unit_rows
+from xdesc_jax.evaluate import calibrate as calibrate_module
+from xdesc_jax.evaluate import homography
 from xdesc_jax.evaluate.calibrate import Ranked, best, calibrate, choose
 from xdesc_jax.evaluate.homography import Comparison, Searched
+from xdesc_jax.evaluate.judged import Judged
 from xdesc_jax.evaluate.measures import GroundTruth
+from xdesc_jax.evaluate.stages.homography import given_stores
 from xdesc_jax.features.store import FeatureStore, StoreWriter
+from xdesc_jax.files.claim import beside
 from xdesc_jax.translation.bundle import Bundle, load
 
 WIDTH = 24
@@ -27,10 +35,11 @@ def searched(mode, source, target, ratios, correct):
     columns = np.where(correct, np.arange(n), (np.arange(n) + 1) % n)
     mutual = np.stack([np.arange(n), columns], axis=1)
     values = np.asarray(ratios, np.float32)
-    return Searched(
+    found = Searched(
         Comparison(mode, source, target), "door", "2.png", GroundTruth.of(xy, xy, lambda x: x), columns, values,
         mutual, values,
     )  # fmt: skip
+    return Judged.of(found)
 
 
 def test_figures_at_a_ratio_by_hand():
@@ -211,3 +220,61 @@ def test_noisy_translations_are_cut_where_they_are_as_precise_as_native_rows(
     assert reached
     for entry in reached:
         assert entry["calibrated"]["precision"] >= entry["native_target"]["precision"] < 1
+
+
+def test_a_stopped_calibration_goes_on_and_ends_as_an_undisturbed_one(
+    scene_folder, feature_folder, model, tmp_path, monkeypatch, caplog
+):
+    def words(out, *more):
+        return [str(w) for w in ["calibrate", model, scene_folder, "--features", feature_folder, "--out", out, *more]]
+
+    expected, out = tmp_path / "expected" / "m.safetensors", tmp_path / "out" / "m.safetensors"
+    assert cli.main(words(expected)) == 0
+    searched = Calls(monkeypatch, homography, "_search")
+    searched.until = 20  # of four pairs of photos under eight comparisons
+    with pytest.raises(Stopped):
+        cli.main(words(out))
+    searched.done, searched.until = 0, None
+    with caplog.at_level("INFO", "xdesc_jax"):
+        assert cli.main(words(out)) == 0
+    assert searched.done == 2 * 8 and "going on: 2 of 4 pairs are matched already" in caplog.text
+    names = ["m.safetensors", "m.safetensors.ratios.json"]
+    assert sorted(path.name for path in out.parent.iterdir()) == names
+    for name in names:
+        assert (out.parent / name).read_bytes() == (expected.parent / name).read_bytes()
+
+
+def test_what_a_stopped_calibration_extracted_is_used_unless_settings_changed(
+    scene_folder, feature_folder, model, tmp_path, monkeypatch, caplog
+):
+    """With an extraction that keeps what it finished, and refuses what was made with other settings."""
+    made = []
+
+    def extracted(scenes, out, descriptors, *, keypoints, **_):
+        mark = out / "keypoints.txt"
+        if mark.exists() and mark.read_text() != keypoints:
+            raise FileExistsError(f"{out} was made with another configuration")
+        if not mark.exists():
+            made.append(keypoints)
+            shutil.copytree(feature_folder, out)
+            mark.write_text(keypoints)
+        return given_stores([out], descriptors)
+
+    monkeypatch.setattr(calibrate_module, "extracted_stores", extracted)
+    searched, out = Calls(monkeypatch, homography, "_search"), tmp_path / "out" / "m.safetensors"
+    for keypoints, counted in (("opencv", 1), ("opencv", 1), ("colmap", 2)):
+        searched.done, searched.until = 0, 4
+        with pytest.raises(Stopped):
+            calibrate(model, scene_folder, out=out, keypoints=keypoints)
+        assert len(made) == counted
+    searched.until = None
+    with caplog.at_level("INFO", "xdesc_jax"):
+        calibrate(model, scene_folder, out=out, keypoints="opencv")
+    assert made == ["opencv", "colmap", "opencv"] and "was extracted with other settings" in caplog.text
+    assert sorted(path.name for path in out.parent.iterdir()) == ["m.safetensors", "m.safetensors.ratios.json"]
+
+
+def test_a_calibration_started_twice_says_who_calibrates(scene_folder, feature_folder, model, tmp_path, capsys):
+    out = tmp_path / "out" / "m.safetensors"
+    words = ["calibrate", model, scene_folder, "--features", feature_folder, "--out", out]
+    check_refused_while_in_use(words, beside(out), out, capsys)

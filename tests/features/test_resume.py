@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.support.in_use import check_refused_while_in_use
 from tests.support.root import ROOT
 from tests.support.textures import NAMES, SETTINGS, assert_same, read, texture
 from xdesc_jax import descriptors
@@ -19,6 +20,7 @@ from xdesc_jax.features.extract import ExtractSettings, extract, extract_parts
 from xdesc_jax.features.images import read_gray
 from xdesc_jax.features.parts import part_path
 from xdesc_jax.features.store import StoreWriter
+from xdesc_jax.files.claim import inside
 from xdesc_jax.files.whole import read_json
 
 
@@ -230,3 +232,8 @@ def test_worker_that_ends_is_reported(photos, tmp_path, monkeypatch):
     register(DescriptorSpec("probe", 2, normalized=False), _ends_the_process, source="photo")
     with pytest.raises(OSError, match="a worker process ended .* run again with fewer processes"):
         extract(photos, tmp_path / "out", descriptors=("probe",), keypoints="opencv", processes=2)
+
+
+def test_an_extraction_started_twice_says_who_extracts(photos, tmp_path, capsys):
+    words = ["extract", photos, tmp_path / "out", "--descriptors", "brief", "--keypoints", "opencv"]
+    check_refused_while_in_use(words, inside(tmp_path / "out"), tmp_path / "out", capsys)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from xdesc_jax.files.whole import already_done, atomic, config_hash, read_json, recorded, staged, write_json
@@ -113,3 +115,29 @@ def test_an_error_of_the_system_names_the_file(tmp_path):
     with pytest.raises(FileNotFoundError) as told, atomic(tmp_path / "a.db") as temporary:
         temporary.open()
     assert "partial" not in str(told.value) and str(tmp_path / "a.db") in str(told.value)
+
+
+def test_figures_that_are_not_finite_are_null_and_told_by_name(tmp_path, caplog):
+    figures = {"loss": float("inf"), "rank1": {"brief->sift": float("nan"), "é": 0.5}, "rows": np.array([1, -np.inf])}
+    path = write_json(tmp_path / "a.json", {"figures": figures, "path": tmp_path, "n": 3})
+    strict = json.loads(path.read_text(), parse_constant=pytest.fail)
+    assert (
+        strict
+        == read_json(path)
+        == {
+            "figures": {"loss": None, "rank1": {"brief->sift": None, "é": 0.5}, "rows": [1, None]},
+            "path": str(tmp_path),
+            "n": 3,
+        }
+    )
+    told = f"{path}: what is not finite is written as null (3 of them, first figures.loss is inf)"
+    assert caplog.messages == [told]
+    write_json(tmp_path / "b.json", {"rows": [0.5, float("nan")]})
+    assert caplog.messages[1:] == [f"{tmp_path / 'b.json'}: what is not finite is written as null (rows[1] is nan)"]
+    write_json(tmp_path / "c.json", {"rows": [0.5]})
+    assert len(caplog.messages) == 2
+
+
+def test_figures_that_others_wrote_as_no_json_are_read_as_null(tmp_path):
+    (tmp_path / "a.json").write_text('{"a": NaN, "b": [Infinity, -Infinity, 1]}')
+    assert read_json(tmp_path / "a.json") == {"a": None, "b": [None, None, 1]}

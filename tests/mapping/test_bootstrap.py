@@ -9,12 +9,16 @@ import numpy as np
 import pytest
 
 from tests.support.html_page import HtmlPage
+from tests.support.in_use import check_refused_while_in_use
 from tests.support.place import WIDTH, rewrite
+from tests.support.stopped import Calls, Stopped
 from xdesc_jax.cli import main
 from xdesc_jax.colmap.bindings.api import pycolmap, read_model
 from xdesc_jax.colmap.lists import read_queries
 from xdesc_jax.descriptors import DescriptorSpec, unit_rows
 from xdesc_jax.features.store import FeatureStore, StoreWriter
+from xdesc_jax.files.claim import beside
+from xdesc_jax.localization.localizer import Localizer
 from xdesc_jax.mapping.bootstrap import UpdatedMap
 from xdesc_jax.matching.feature_set import FeatureSet
 
@@ -285,8 +289,8 @@ def test_new_photos_are_native_afterwards_and_the_others_are_not(place, translat
 def test_new_photos_are_retrieved_for_later_ones(place, translated, new, tmp_path, monkeypatch):
     candidates, take_in = {}, UpdatedMap.take_in
 
-    def watched(self, batch):
-        found = take_in(self, batch)
+    def watched(self, batch, *recall):
+        found = take_in(self, batch, *recall)
         candidates.update({name: result.candidates for name, result in found.items()})
         return found
 
@@ -295,3 +299,28 @@ def test_new_photos_are_retrieved_for_later_ones(place, translated, new, tmp_pat
     assert run(place, tmp_path / "out", translated, new, *words) == 0
     first, second = place.queries
     assert first in candidates[second] and set(candidates[first]) == set(place.names)
+
+
+def test_a_stopped_update_goes_on_and_ends_as_an_undisturbed_one(
+    place, translated, new, tmp_path, monkeypatch, caplog, capsys
+):
+    lines = new.read_text().splitlines(keepends=True)
+    (tmp_path / "a.txt").write_text(lines[0])
+    (tmp_path / "b.txt").write_text(lines[1])
+    words = ["--test-queries", tmp_path / "b.txt", "--test-features", place.features["own-b"]]
+    expected, out = tmp_path / "expected" / "map", tmp_path / "out" / "map"
+    assert run(place, expected, translated, tmp_path / "a.txt", *words) == 0
+    localized = Calls(monkeypatch, Localizer, "localize")
+    localized.until = 2  # the test photo, and the new one
+    with pytest.raises(Stopped):
+        run(place, out, translated, tmp_path / "a.txt", *words)
+    localized.until = None
+    with caplog.at_level("INFO", "xdesc_jax"):
+        assert run(place, out, translated, tmp_path / "a.txt", *words) == 0
+    assert localized.done == 3 and "going on: 2 photos are localised already" in caplog.text
+    assert [path.name for path in out.parent.iterdir()] == ["map"]
+    for path in sorted(path for path in expected.rglob("*") if path.is_file()):
+        assert (out / path.relative_to(expected)).read_bytes() == path.read_bytes(), path
+    given = ["map", "update", place.model, out, "--features", translated, "--queries", new, "--overwrite"]
+    given += ["--new-features", place.features["own-b"]]
+    check_refused_while_in_use(given, beside(out), out, capsys)

@@ -5,8 +5,10 @@ import json
 import pytest
 
 from tests.support.exact_scene import CAMERA, NAMES, make_scene
+from tests.support.in_use import check_refused_while_in_use
 from xdesc_jax import cli
 from xdesc_jax.colmap.bindings.api import pycolmap, read_model
+from xdesc_jax.files.claim import inside
 from xdesc_jax.mapping import reconstruct as stage
 from xdesc_jax.mapping.reconstruct import SUMMARY, reconstruct
 
@@ -171,3 +173,8 @@ def test_stores_without_matches_and_databases_with_options_of_stores_are_refused
     assert "matches are given by --matches, or lie in a single COLMAP database" in capsys.readouterr().err
     assert cli.main(["reconstruct", str(made / "database.db"), str(tmp_path / "out"), "--camera-per", "size"]) == 2
     assert "--camera-per needs --matches" in capsys.readouterr().err
+
+
+def test_a_reconstruction_started_twice_says_who_reconstructs(inputs, tmp_path, capsys):
+    out = tmp_path / "out"
+    check_refused_while_in_use(words(inputs, out), inside(out), out, capsys)

@@ -9,10 +9,12 @@ import h5py
 import numpy as np
 import pytest
 
+from tests.support.in_use import check_refused_while_in_use
 from xdesc_jax import cli
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, stored, unit_rows
 from xdesc_jax.features import store
 from xdesc_jax.features.store import FeatureStore, ImageFeatures, StoreWriter
+from xdesc_jax.files.claim import beside
 from xdesc_jax.matching import match as match_stage
 from xdesc_jax.matching.matches import MatchFile, MatchWriter
 from xdesc_jax.matching.nearest import match as match_rows
@@ -278,3 +280,8 @@ def test_each_feature_file_is_opened_and_listed_once(tmp_path, monkeypatch, two_
     other = ["--other", files[1]] if two_files else []
     assert run(files[0], tmp_path / "m.h5", "--pairs", "exhaustive", *other) == 0
     assert listed == files
+
+
+def test_a_match_file_made_twice_at_once_says_who_makes_it(tmp_path, capsys):
+    features, out = write_store(tmp_path / "features.h5"), tmp_path / "made" / "m.h5"
+    check_refused_while_in_use(["match", features, out, "--pairs", "exhaustive"], beside(out), out, capsys)

@@ -3,10 +3,13 @@
 import numpy as np
 import pytest
 
+from tests.support.in_use import check_refused_while_in_use
 from tests.support.place import WIDTH, exact_translator
+from tests.support.stopped import Calls, Stopped
 from xdesc_jax.cli import main
 from xdesc_jax.descriptors import DescriptorSpec, unit_rows
 from xdesc_jax.features.store import ImageFeatures, StoreWriter
+from xdesc_jax.files.claim import beside
 from xdesc_jax.matching import retrieval
 from xdesc_jax.matching.pairs import pair_line, read_pairs
 from xdesc_jax.matching.retrieval import VladIndex, vlad, vocabulary
@@ -201,3 +204,38 @@ def test_what_is_sorted_and_held_at_a_time_does_not_grow_with_the_photos(monkeyp
     vectors = unit_rows(rng.normal(size=(950, 8)))
     VladIndex(np.eye(8), [str(i) for i in range(950)], vectors).nearest(vectors[:3], 5)
     assert set(sorted_) == {5} and max(split) == 105 and sum(split) == 950 + 9 * 5
+
+
+def test_a_stopped_retrieval_goes_on_and_ends_as_an_undisturbed_one(tmp_path, model, monkeypatch, caplog, capsys):
+    rows = rows_of_photos()
+    queries = {name: rows[name] for name in ("0/0.jpg", "1/0.jpg", "2/0.jpg")}
+    known = {name: values for name, values in rows.items() if name not in queries}
+    a, b = write(tmp_path / "q.h5", queries), write(tmp_path / "map.h5", known, "own-b", -1)
+
+    def words(out, top=3):
+        return [str(w) for w in ["retrieve", a, out, "--database", b, "--model", model, "--top", top, "--clusters", 16]]
+
+    expected, out = tmp_path / "expected.txt", tmp_path / "out" / "pairs.txt"
+    assert main(words(expected)) == 0
+    made, vocabularies = (Calls(monkeypatch, retrieval, name) for name in ("vlad", "vocabulary"))
+    for until in (5, 10):  # among the photos of the database, and among the queries
+        made.until = until
+        with pytest.raises(Stopped):
+            main(words(out))
+    made.until = None
+    with caplog.at_level("INFO", "xdesc_jax"):
+        assert main(words(out)) == 0
+    assert (made.done, vocabularies.done) == (len(rows), 1)
+    assert "going on: 11 photos are indexed already" in caplog.text  # the vocabulary counts as one
+    assert sorted(path.name for path in out.parent.iterdir()) == ["pairs.txt", "pairs.txt.json"]
+    for end in ("", ".json"):
+        assert (out.parent / f"pairs.txt{end}").read_bytes() == (tmp_path / f"expected.txt{end}").read_bytes()
+    made.until = made.done + 4
+    with pytest.raises(Stopped):
+        main([*words(out), "--seed", "1", "--overwrite"])
+    made.until, made.done = None, 0
+    caplog.clear()
+    with caplog.at_level("INFO", "xdesc_jax"):
+        assert main([*words(out), "--seed", "2", "--overwrite"]) == 0
+    assert made.done == len(rows) and ".pairs.txt.part: was made with other settings or inputs" in caplog.text
+    check_refused_while_in_use([*words(out), "--seed", "3", "--overwrite"], beside(out), out, capsys)

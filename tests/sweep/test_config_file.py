@@ -19,7 +19,7 @@ ODD = [
     {"seed": 3},
     {"loss.alpha": 1},  # an integer hashes otherwise than 1.0
     {"loss.alpha": 0},
-    {"loss.margin": float("inf")},
+    {"loss.margin": 2.5},
     {"optimizer.learning_rate": 1e-12},
     {"descriptors": ["sift"]},
     {"descriptors": ["brief", "sift"], "model.hidden_learned": [3], "loss.variant": "linear"},

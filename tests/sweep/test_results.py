@@ -8,6 +8,7 @@ import pyarrow.parquet
 import pytest
 
 from tests.support.sweep_records import diverged, record, sweep
+from xdesc_jax.sweep.ranking import counts
 from xdesc_jax.sweep.results import append_result, column_kind, field_value, mean_figures, read_results, write_merged
 
 ONE, TWO, THREE = (record({"seed": seed}, 0.5 + seed / 8) for seed in (0, 1, 2))
@@ -178,3 +179,12 @@ def test_mean_figures_are_means_over_pairs():
     assert found == {"translation_error": 0.5, "bit_accuracy": 0.875, "rank1": 0.5, "joint_rank1": 0.5}
     assert mean_figures(diverged({})) == {}
     assert mean_figures({"figures": {"rank1": {"a->b": None, "b->a": 0.25}, "joint_rank1": {}}}) == {"rank1": 0.25}
+
+
+def test_figures_that_are_not_finite_are_told_and_read_as_none(tmp_path, caplog):
+    figures = {**ONE["figures"], "mean_rank1": float("nan")}
+    append_result(shard(tmp_path), ONE | {"figures": figures, "mean_rank1": float("nan")})
+    [found] = read_results(tmp_path)
+    assert found["mean_rank1"] is None and found["figures"]["mean_rank1"] is None
+    assert f"member {ONE['member']}: what is not finite is written as null (2 of them, first" in caplog.text
+    assert not counts(found)

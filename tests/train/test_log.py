@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from xdesc_jax.train.log import RunLog
+from xdesc_jax.train.log import RunLog, read_log
 
 
 def test_a_resumed_log_drops_later_lines_and_a_cut_one(tmp_path):
@@ -23,3 +23,17 @@ def test_a_broken_line_is_named_by_file_and_number_and_kept(tmp_path, line):
     with pytest.raises(ValueError, match=r"log\.jsonl: line 2 is .*, expected a JSON object with 'step'"):
         RunLog(tmp_path, 2)
     assert path.read_bytes() == before
+
+
+def test_figures_that_are_not_finite_are_null_in_the_log_and_told(tmp_path, caplog):
+    (tmp_path / "log.jsonl").write_text('{"step": 1, "loss": NaN}\n')  # of an earlier version
+    with RunLog(tmp_path, 1) as log:
+        log.write(2, {"validation": {"translation_error": {"a->b": float("inf")}, "mean_rank1": 0.5}})
+    assert read_log(tmp_path) == [
+        {"step": 1, "loss": None},
+        {"step": 2, "validation": {"translation_error": {"a->b": None}, "mean_rank1": 0.5}},
+    ]
+    json.loads((tmp_path / "log.jsonl").read_text().splitlines()[1], parse_constant=pytest.fail)
+    assert "log.jsonl, step 2: what is not finite is written as null (validation.translation_error.a->b is inf)" in (
+        caplog.text
+    )

@@ -21,6 +21,7 @@ from xdesc_jax.data.plan import Plan, RecordSettings, plan_rows
 from xdesc_jax.data.rows import RowSource
 from xdesc_jax.data.schema import FILE, KEYPOINT, PHOTO, Column, RecordInfo, columns_of
 from xdesc_jax.data.spread import Spreader
+from xdesc_jax.files.claim import beside, claimed
 from xdesc_jax.files.whole import already_done, atomic, config_hash, making, recorded
 
 LOCAL = "DirectRunner"  # Beam's name for a pipeline that runs on this machine
@@ -55,14 +56,16 @@ def make(
 
     Raises:
         ValueError, FileExistsError: as `build` and `is_finished`.
+        InUse: another process makes them.
     """
     config = {**dataclasses.asdict(settings), **source.config}
     console.settings(f"xdesc {title} -> {out}", {**shown, "": settings}, stage)
     if is_finished(out, config, overwrite):
         console.up_to_date(out)
         return RecordInfo.load(out)
-    info = builder(out, source, work, settings, config)
-    shutil.rmtree(work)
+    with claimed(beside(out), f"xdesc {title}", out):
+        info = builder(out, source, work, settings, config)
+        shutil.rmtree(work)
     summarize(info)
     console.result(out)
     return info

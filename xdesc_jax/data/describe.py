@@ -19,6 +19,7 @@ from xdesc_jax.data.resident import load_arrays
 from xdesc_jax.data.schema import PATCH, RecordInfo
 from xdesc_jax.descriptors import get_spec
 from xdesc_jax.features.weights import parse_weights
+from xdesc_jax.files.claim import beside, claimed
 from xdesc_jax.files.whole import atomic, content_hash
 
 
@@ -70,7 +71,7 @@ def describe(
         return RecordInfo.load(out)
     specs = {**info.specs, **{name: get_spec(name) for name in descriptors}}
     made = dataclasses.replace(info, format="npy", specs=specs, has_patches=patches, config=config, files={})
-    with atomic(out) as folder:
+    with claimed(beside(out), "xdesc describe", out), atomic(out) as folder:
         folder.mkdir()
         for split in (name for name, rows in info.counts.items() if rows):
             kept = [name for name in made.columns if name not in descriptors]

@@ -13,20 +13,23 @@ Matches are pooled over all photo pairs, since a share of few matches says littl
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import tempfile
-from collections.abc import Iterable, Sequence
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from xdesc_jax import console, pretrained
-from xdesc_jax.evaluate.homography import Comparison, Searched, comparisons, search
-from xdesc_jax.evaluate.measures import CORRECT_PX
+from xdesc_jax.evaluate.homography import Comparison, comparisons
+from xdesc_jax.evaluate.judged import Judged, judge_all
 from xdesc_jax.evaluate.scenes import find_scenes
-from xdesc_jax.evaluate.stages.homography import computable, extracted_stores, given_stores
-from xdesc_jax.files.whole import input_hash, making, write_json
+from xdesc_jax.evaluate.stages.homography import computable, extracted_stores, given_stores, scene_config
+from xdesc_jax.files.claim import beside, claimed
+from xdesc_jax.files.journal import Journal
+from xdesc_jax.files.whole import config_hash, content_hash, input_hash, making, write_json
 from xdesc_jax.translation import ratios
 from xdesc_jax.translation.bundle import save_ratios
 from xdesc_jax.translation.translator import Translator
@@ -130,7 +133,7 @@ def calibrate(
     processes: int = 1,
     overwrite: bool = False,
 ) -> dict[str, float]:
-    """Model file -> the same with ratio thresholds for matching its rows.
+    """Model file -> the same with ratio thresholds for matching its rows. Started again, it goes on where it stopped.
 
     Args:
         model: model file (.safetensors), or the name of one that ships with the package (see `xdesc models`).
@@ -155,6 +158,7 @@ def calibrate(
             in which native rows have no correct match, or what `xdesc evaluate homography` refuses.
         FileNotFoundError: a file that is missing.
         FileExistsError: `out` is another file and `overwrite` is off.
+        InUse: another process calibrates it.
     """
     ratios.check({"native rows": ratio})
     named, model = Path(model), pretrained.resolve(model)
@@ -167,13 +171,14 @@ def calibrate(
     for name in descriptors:
         translator.spec(name)
     making(out)
-    with tempfile.TemporaryDirectory() as temporary:
+    work = beside(out, ".work")  # features and matches, until the ratios are there
+    with claimed(beside(out), "xdesc calibrate", out), _kept_for_a_rerun(work):
         if features:
             stores = given_stores(features, descriptors, translator)
             stores = {name: path for name, path in stores.items() if name in translator.names}
         else:
-            stores = extracted_stores(
-                scenes, Path(temporary), descriptors or computable(translator.names, keypoints), keypoints=keypoints,
+            stores = _extracted(
+                scenes, work / "features", descriptors or computable(translator.names, keypoints), keypoints=keypoints,
                 max_keypoints=max_keypoints, weights=weights, processes=processes,
             )  # fmt: skip
         with console.status("reading the features"):
@@ -196,29 +201,52 @@ def calibrate(
         ]
         if not any(c.mode != "native" for c in plan):
             raise ValueError(f"{model}: translates none of {', '.join(stores) or 'the features'} into each other")
-        results = choose(search(found, stores, translator, plan), ratio)
-    chosen = {r.key: r.chosen.ratio for r in results if r.chosen is not None}
-    merged = translator.bundle.ratios | chosen
-    save_ratios(model, out, merged)
-    figures = write_json(
-        out.with_name(out.name + ".ratios.json"), {"settings": settings, "ratios": to_dict(results)}
-    )  # fmt: skip
+        expected = config_hash([scene_config(found), hashes, content_hash(model), [c.label for c in plan]])
+        with Journal(work / "matches", expected) as journal:
+            results = choose(judge_all(found, stores, translator, plan, journal), ratio)
+        chosen = {r.key: r.chosen.ratio for r in results if r.chosen is not None}
+        merged = translator.bundle.ratios | chosen
+        save_ratios(model, out, merged)
+        figures = write_json(
+            out.with_name(out.name + ".ratios.json"), {"settings": settings, "ratios": to_dict(results)}
+        )  # fmt: skip
     _report(results, ratio)
     console.result(out, figures=figures)
     return merged
 
 
-def choose(searched: Iterable[Searched], ratio: float) -> list[Calibrated]:
+@contextlib.contextmanager
+def _kept_for_a_rerun(work: Path) -> Iterator[None]:
+    """The body works in a folder that stays only where it is stopped from without."""
+    try:
+        yield
+    except ValueError:  # the same again would end the same
+        shutil.rmtree(work, ignore_errors=True)
+        raise
+    shutil.rmtree(work, ignore_errors=True)
+
+
+def _extracted(scenes: Path, out: Path, descriptors: Sequence[str], **settings: Any) -> dict[str, Path]:
+    """As `extracted_stores`, where `out` may hold what a stopped run extracted, also with other settings."""
+    try:
+        return extracted_stores(scenes, out, descriptors, **settings)
+    except FileExistsError:
+        console.info(f"{out}: was extracted with other settings or from other photos, and is not used")
+        shutil.rmtree(out)
+        return extracted_stores(scenes, out, descriptors, **settings)
+
+
+def choose(judged: Iterable[Judged], ratio: float) -> list[Calibrated]:
     """The ratio of each comparison.
 
     Args:
-        searched: searches of photo pairs; holds native ones of each target.
+        judged: matches of photo pairs; native ones of each target are among them.
         ratio: the ratio of native rows.
 
     Raises:
         ValueError: no match of a native target is correct at `ratio`.
     """
-    ranked = _ranked(searched)
+    ranked = _ranked(judged)
     results = []
     for comparison, found in ranked.items():
         native = ranked[Comparison("native", comparison.target, comparison.target)].at(ratio)
@@ -252,20 +280,18 @@ def best(ranked: Ranked, precision: float) -> tuple[Accepted | None, str]:
     return (precise[-1], "precision") if precise else (enough[0], "recall")
 
 
-def _ranked(searched: Iterable[Searched]) -> dict[Comparison, Ranked]:
-    """Matches of unknown truth are left out."""
-    parts: dict[Comparison, list[tuple[np.ndarray, np.ndarray, int]]] = {}
-    for s in searched:
-        judged = s.truth.known[s.mutual[:, 0]]
-        rows, columns = s.mutual[judged].T
-        correct = s.truth.errors(rows, columns) <= CORRECT_PX
-        part = (s.mutual_ratios[judged], correct, int(s.truth.findable.sum()))
-        parts.setdefault(s.comparison, []).append(part)
-    ranked = {}
-    for comparison, found in parts.items():
-        values, correct, findable = zip(*found, strict=True)
-        ranked[comparison] = Ranked.of(np.concatenate(values), np.concatenate(correct), sum(findable))
-    return ranked
+def _ranked(judged: Iterable[Judged]) -> dict[Comparison, Ranked]:
+    parts: dict[Comparison, list[Judged]] = {}
+    for pair in judged:
+        parts.setdefault(pair.comparison, []).append(pair)
+    return {
+        comparison: Ranked.of(
+            np.concatenate([pair.ratios for pair in found]),
+            np.concatenate([pair.correct for pair in found]),
+            sum(pair.findable for pair in found),
+        )
+        for comparison, found in parts.items()
+    }
 
 
 def to_dict(results: Sequence[Calibrated]) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from xdesc_jax.features.store import FeatureStore, StoreWriter
 from xdesc_jax.features.weights import parse_weights
 from xdesc_jax.features.workers import Job, detect_all
 from xdesc_jax.files import dry_run
+from xdesc_jax.files.claim import claimed, inside
 from xdesc_jax.files.whole import already_done, config_hash, write_json
 
 __all__ = ["ExtractSettings", "PhotoFeatures", "check_ready", "extract", "extract_parts", "extract_photo"]
@@ -75,6 +76,7 @@ def extract(
         ValueError: unusable settings, keypoint file or weights (before any work), no photo that can be
             read, or with `strict` one that cannot.
         FileExistsError: a feature file was made with other settings or photos.
+        InUse: another process extracts into `out`.
     """
     asked = ExtractSettings(descriptors, keypoints, first_octave, max_keypoints, parse_weights(weights))
     skipped: dict[str, str] = {}
@@ -107,17 +109,18 @@ def extract(
         weights={name: file for name, file in asked.weights.items() if name in todo},
     )
     parts = out / ".parts"
-    if overwrite and parts.exists():
+    with claimed(inside(out), "xdesc extract", out):
+        if overwrite and parts.exists():
+            shutil.rmtree(parts)
+        found = extract_parts(photos, names, settings, parts, processes, strict=strict, skipped=skipped, keys=keys)
+        counts = [_counts(f) for _, f in console.track(found, "extracting", "photos", len(names))]
+        if not counts:
+            raise ValueError(f"{photos}: no photo can be read, first of {len(names)}: {skipped[names[0]]}")
+        read = [name for name in names if name not in skipped]
+        done = console.track(_parts(photos, read, parts, settings, keys), "writing", "photos", len(read))
+        _assemble(out, todo, hashes, done)
+        _report(photos, out, asked, todo, hashes, counts, skipped)
         shutil.rmtree(parts)
-    found = extract_parts(photos, names, settings, parts, processes, strict=strict, skipped=skipped, keys=keys)
-    counts = [_counts(f) for _, f in console.track(found, "extracting", "photos", len(names))]
-    if not counts:
-        raise ValueError(f"{photos}: no photo can be read, first of {len(names)}: {skipped[names[0]]}")
-    read = [name for name in names if name not in skipped]
-    done = console.track(_parts(photos, read, parts, settings, keys), "writing", "photos", len(read))
-    _assemble(out, todo, hashes, done)
-    _report(photos, out, asked, todo, hashes, counts, skipped)
-    shutil.rmtree(parts)
     console.result(out, figures=out / "extract.json")
     return out
 

@@ -11,10 +11,12 @@ import dataclasses
 import errno
 import hashlib
 import json
+import logging
+import math
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from xdesc_jax.files import dry_run
 WHOLE_INPUTS = "XDESC_WHOLE_INPUTS"  # when set, inputs of any size are told apart by all of their content
 WHOLE_BYTES = 64 << 20  # read within a fraction of a second
 SAMPLES, SAMPLE_BYTES = 64, 64 << 10
+_log = logging.getLogger("xdesc_jax")
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -81,11 +84,49 @@ def _remove(path: Path) -> None:
 
 
 def write_json(path: Path | str, value: Any) -> Path:
-    """Writes `value` as indented JSON, atomically."""
+    """Writes `value` as indented JSON, atomically; figures that are not finite as `json_text` does."""
     with atomic(path) as temporary:
-        text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=_plain)
-        temporary.write_text(text + "\n", encoding="utf-8")
+        temporary.write_text(json_text(value, path, indent=2) + "\n", encoding="utf-8")
     return Path(path)
+
+
+def json_text(value: Any, where: Path | str, indent: int | None = None) -> str:
+    """`value` as JSON, with null for figures that JSON has no word for; a warning says how many, and names the first.
+
+    Args:
+        value: JSON-like; dataclasses, paths and arrays may be in it.
+        where: it goes to, for the warning.
+        indent: of lines; None: all in one.
+    """
+    try:
+        return json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False, default=_plain)
+    except ValueError:  # infinite, or not a number
+        lost: list[str] = []
+        text = json.dumps(finite(value, lost), indent=indent, ensure_ascii=False, allow_nan=False)
+    first = lost[0] if len(lost) == 1 else f"{len(lost)} of them, first {lost[0]}"
+    _log.warning("%s: what is not finite is written as null (%s)", where, first)
+    return text
+
+
+def finite(value: Any, lost: list[str] | None = None, name: str = "") -> Any:
+    """A JSON-like value with None for numbers that are not finite.
+
+    Args:
+        value: anything that `json_text` takes.
+        lost: receives the name and value of each of these, as 'figures.loss is inf'.
+        name: of the value itself.
+    """
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return value
+        if lost is not None:
+            lost.append(f"{name or 'it'} is {value}")
+        return None
+    if isinstance(value, Mapping):
+        return {key: finite(inner, lost, f"{name}.{key}" if name else str(key)) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(inner, lost, f"{name}[{i}]") for i, inner in enumerate(value)]
+    return value if value is None or isinstance(value, (str, int)) else finite(_plain(value), lost, name)
 
 
 def read_json(path: Path | str) -> Any:
@@ -97,9 +138,12 @@ def read_json(path: Path | str) -> Any:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """A JSON text; raises ValueError where it is none, or nested deeper than Python can follow."""
+    """A JSON text; raises ValueError where it is none, or nested deeper than Python can follow.
+
+    NaN and Infinity, which are no JSON but which some programs write, are None, as `json_text` writes them.
+    """
     try:
-        return json.loads(text)
+        return json.loads(text, parse_constant=lambda _: None)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
 

@@ -18,7 +18,8 @@ from xdesc_jax.files.whole import read_json
 from xdesc_jax.inspection.query_drawing import Scene, View
 from xdesc_jax.localization import correspondences
 from xdesc_jax.localization.correspondences import Correspondences
-from xdesc_jax.localization.localize import RESULTS, model_hash
+from xdesc_jax.localization.localize import model_hash
+from xdesc_jax.localization.results import RESULTS
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,6 @@ each pose rests on.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
@@ -17,16 +16,19 @@ import numpy as np
 
 from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.bindings.api import read_model
-from xdesc_jax.colmap.lists import write_poses
-from xdesc_jax.colmap.model import Camera, Model
+from xdesc_jax.colmap.model import Camera
 from xdesc_jax.descriptors import DescriptorSpec
-from xdesc_jax.files.whole import already_done, config_hash, content_hash, input_hash, recorded, write_json
+from xdesc_jax.files.claim import claimed, inside
+from xdesc_jax.files.journal import Journal
+from xdesc_jax.files.whole import already_done, config_hash, content_hash, input_hash, recorded
 from xdesc_jax.localization import correspondences
 from xdesc_jax.localization.candidates import Candidates, read_candidates
+from xdesc_jax.localization.finished import Work, localize_all
 from xdesc_jax.localization.localizer import Localization, Localizer, PoseSettings
 from xdesc_jax.localization.map import SHOWN, LocalizationMap
 from xdesc_jax.localization.query_cameras import query_cameras
 from xdesc_jax.localization.query_features import QueryFeatures
+from xdesc_jax.localization.results import POSES, RESULTS, absolute, summarise, write_results
 from xdesc_jax.matching.feature_set import FeatureSet, Held
 from xdesc_jax.matching.match_plan import EXHAUSTIVE
 from xdesc_jax.matching.retrieval import joint_space
@@ -34,7 +36,7 @@ from xdesc_jax.matching.routes import Router
 from xdesc_jax.translation.ratios import strictest
 from xdesc_jax.translation.translator import Translator
 
-POSES, RESULTS = "poses.txt", "results.json"
+PART = ".queries.part"  # those that are finished, until all are
 
 
 def localize(
@@ -57,12 +59,13 @@ def localize(
     min_inliers: int = PoseSettings.min_inliers,
     max_error_px: float = PoseSettings.max_error_px,
     seed: int = 0,
+    workers: int = 1,
     assume_focal: bool = False,
     allow_missing: bool = False,
     strict: bool = False,
     overwrite: bool = False,
 ) -> Path:
-    """Query photos -> poses in a map.
+    """Query photos -> poses in a map. Started again, it goes on with the queries that are left.
 
     Each query's camera comes from the first that knows it: its line in the query list, --intrinsics, the database
     that its features come from, EXIF of its photo, and with --assume-focal a guess.
@@ -89,6 +92,7 @@ def localize(
         min_inliers: a pose with fewer is a failure.
         max_error_px: largest reprojection error of an inlier.
         seed: of RANSAC and of the retrieval's vocabulary.
+        workers: threads that localise; the result is the same for any number.
         assume_focal: guess 1.2 times the longer side as the focal length of queries of which nothing knows it, and
             refine it with the pose.
         allow_missing: leave out photos of the model that `features` lack.
@@ -102,6 +106,7 @@ def localize(
         ValueError: files that do not fit each other, queries without intrinsics, pairs of which all name unknown
             photos.
         FileExistsError: `out` was made with other settings and `overwrite` is off.
+        InUse: another process localises into `out`.
     """
     reconstruction, out = Path(reconstruction), Path(out)
     if (pairs is None) == (retrieval is None):
@@ -110,6 +115,8 @@ def localize(
         )
     if retrieval is not None and retrieval < 1:
         raise ValueError(f"retrieval of {retrieval} photos, expected at least 1")
+    if workers < 1:
+        raise ValueError(f"workers is {workers}, expected at least 1")
     limits = PoseSettings(min_inliers, max_error_px, seed)
     named, model = model, pretrained.resolve(model) if model is not None else None
     translator = Translator.load(model) if model is not None else None
@@ -165,23 +172,29 @@ def localize(
         paths |= {"query_features": asked.paths, "model": named}
         given = {**settings, **paths, "pairs": pairs}
         del given["stage"]
-        console.settings(f"xdesc localize -> {out}", {**given, **shown, "compared": "; ".join(routes)}, localize)
-        built = LocalizationMap.build(
-            sparse, known, router, translator, retrieval=retrieval is not None, allow_missing=allow_missing, seed=seed,
-            where=str(reconstruction), track=lambda names: console.track(names, "reading the map", "photos"),
-        )  # fmt: skip
-        _warn_of_map(built)
-        localizer = Localizer(built, retrieval=retrieval, settings=limits)
-        localized = {
-            name: _localize(localizer, asked, name, cameras[name], candidates)
-            for name in console.track(list(cameras), "localizing", "queries")
-        }
-    where = {"reconstruction": reconstruction, "features": known.paths, "query_features": asked.paths}
-    about: dict[str, Any] = {"settings": settings, "config_hash": expected, "paths": _absolute(where)}
-    about |= {"inputs": {name: given[name] for name in ("queries", "model", "pairs")}, "compared": routes}
-    about["pairs_left_out"] = candidates.left_out if candidates is not None else 0
-    _write(out, about, cameras, sparse, localized)
-    _summarise(localized)
+        told = {**given, **shown, "workers": workers, "compared": "; ".join(routes)}
+        console.settings(f"xdesc localize -> {out}", told, localize)
+        where = {"reconstruction": reconstruction, "features": known.paths, "query_features": asked.paths}
+        about: dict[str, Any] = {"settings": settings, "config_hash": expected, "paths": absolute(where)}
+        about |= {"inputs": {name: given[name] for name in ("queries", "model", "pairs")}, "compared": routes}
+        about["pairs_left_out"] = candidates.left_out if candidates is not None else 0
+        with claimed(inside(out), "xdesc localize", out):
+            built = LocalizationMap.build(
+                sparse, known, router, translator, retrieval=retrieval is not None, allow_missing=allow_missing,
+                seed=seed, where=str(reconstruction),
+                track=lambda names: console.track(names, "reading the map", "photos"),
+            )  # fmt: skip
+            _warn_of_map(built)
+            localizer = Localizer(built, retrieval=retrieval, settings=limits)
+            with Journal(out / PART, expected) as journal:
+                if len(journal):
+                    console.info(f"going on: {len(journal)} of {len(cameras)} queries are finished")
+                names = console.track(list(cameras), "localizing", "queries")
+                work_on = lambda name: _work(localizer, asked, name, cameras[name], candidates)  # noqa: E731
+                localized = dict(localize_all(names, work_on, journal, workers))
+                write_results(out, about, cameras, sparse, localized)
+                journal.remove()
+    summarise(localized)
     console.result(out, poses=out / POSES, figures=out / RESULTS)
     return out
 
@@ -255,79 +268,26 @@ def _warn_of_map(built: LocalizationMap) -> None:
         console.warn(text)
 
 
-def _localize(
-    localizer: Localizer, asked: FeatureSet, name: str, camera: Camera, candidates: Candidates | None
-) -> Localization:
+def _work(localizer: Localizer, asked: FeatureSet, name: str, camera: Camera, candidates: Candidates | None) -> Work:
+    """Reads a query; returns what localises it."""
     held = asked.held(name)
     if held is None:
-        return Localization("failed", f"no descriptors for {len(asked.keypoints(name))} keypoints")
+        reason = f"no descriptors for {len(asked.keypoints(name))} keypoints"
+        return lambda: Localization("failed", reason)
     chosen = None if candidates is None else candidates.photos[name]
     try:
         photo = asked.read(name)
         rows = photo.usable_rows()
-        return localizer.localize(photo.keypoints, rows, camera, descriptor=held, candidates=chosen, exclude=(name,))
-    except ValueError as error:  # of this query alone: one damaged photo does not take the others' poses
-        return Localization("failed", str(error))
+    except ValueError as error:
+        reason = str(error)
+        return lambda: Localization("failed", reason)
 
+    def work() -> Localization:
+        try:
+            return localizer.localize(
+                photo.keypoints, rows, camera, descriptor=held, candidates=chosen, exclude=(name,)
+            )
+        except ValueError as error:  # of this query alone: one damaged photo does not take the others' poses
+            return Localization("failed", str(error))
 
-def record(found: Localization) -> dict[str, Any]:
-    """A query's entry in `results.json`."""
-    pose = found.pose
-    return {
-        "status": found.status,
-        "reason": found.reason,
-        "qvec": None if pose is None else pose.quaternion.tolist(),
-        "tvec": None if pose is None else pose.translation.tolist(),
-        "inliers": found.inliers,
-        "matches": found.matches,
-        "inlier_ratio": found.inlier_ratio,
-        "covariance": None if found.covariance is None else found.covariance.tolist(),
-        "position_covariance": None if found.position_covariance is None else found.position_covariance.tolist(),
-        "focal_px": found.focal_px,
-        "candidates": list(found.candidates),
-        "warnings": list(found.warnings),
-        "seconds": {part: round(value, 6) for part, value in found.seconds.items()},
-    }
-
-
-def _absolute(paths: dict[str, Any]) -> dict[str, Any]:
-    """Absolute paths, so that what is shown later is found from any folder; where they moved the hashes tell."""
-    return {k: [str(p.resolve()) for p in v] if isinstance(v, list) else str(v.resolve()) for k, v in paths.items()}
-
-
-def _write(
-    out: Path, about: dict[str, Any], cameras: dict[str, Camera], sparse: Model, localized: dict[str, Localization]
-) -> None:
-    # The results vouch for the files beside them, so they go first and come last.
-    (out / RESULTS).unlink(missing_ok=True)
-    write_poses(out / POSES, {name: found.pose for name, found in localized.items() if found.pose is not None})
-    assert sparse.point_ids is not None, "the model was not read from files"
-    matched = {
-        name: dataclasses.replace(found.correspondences, point=sparse.point_ids[found.correspondences.point])
-        for name, found in localized.items()
-    }
-    correspondences.write(out / correspondences.FILE, about["config_hash"], matched)
-    queries = {
-        name: {**record(found), "camera": dataclasses.asdict(cameras[name])} for name, found in localized.items()
-    }
-    write_json(out / RESULTS, {**about, "queries": queries})
-
-
-def _summarise(localized: dict[str, Localization]) -> None:
-    done = [found for found in localized.values() if found.status == "localized"]
-    failed = {name: found for name, found in localized.items() if found.status == "failed"}
-    for name, found in list(failed.items())[:SHOWN]:
-        console.warn(f"{name!r} failed: {found.reason}")
-    deviating = [(name, text) for name, found in localized.items() for text in found.warnings]
-    if deviating:
-        console.warn(f"{len({name for name, _ in deviating})} queries, first {deviating[0][0]!r}: {deviating[0][1]}")
-    rows: list[tuple[str, Any]] = [("localized", len(done)), ("failed", len(failed))]
-    if done:
-        rows += [
-            ("median inliers", int(np.median([found.inliers for found in done]))),
-            ("median inlier ratio", float(np.median([found.inlier_ratio for found in done]))),
-        ]
-    timed = [found.seconds for found in localized.values() if found.seconds]
-    if timed:
-        rows += [(f"median seconds, {part}", float(np.median([t[part] for t in timed]))) for part in timed[0]]
-    console.figures("localization", rows)
+    return work

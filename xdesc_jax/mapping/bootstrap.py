@@ -10,7 +10,8 @@ and printing are elsewhere (`update`).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -26,6 +27,12 @@ from xdesc_jax.mapping.tracks import Tracks, gathered
 from xdesc_jax.matching.feature_set import Held
 from xdesc_jax.matching.retrieval import VladIndex, vlad
 from xdesc_jax.translation.translator import EMBEDDING
+
+Recall = Callable[[str, Callable[[], Localization]], Localization]
+
+
+def _at_once(name: str, localize: Callable[[], Localization]) -> Localization:
+    return localize()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,11 +106,14 @@ class UpdatedMap:
             points[photo.point[self.real[name] & seen]] = True
         return Shares(real / max(1, total), float(points.mean()) if len(points) else 0.0)
 
-    def take_in(self, batch: Sequence[tuple[str, ImageFeatures, Held, Camera]]) -> dict[str, Localization]:
+    def take_in(
+        self, batch: Sequence[tuple[str, ImageFeatures, Held, Camera]], recall: Recall = _at_once
+    ) -> dict[str, Localization]:
         """Registers new photos, then replaces rows that they observe.
 
         Args:
             batch: name, features, what they are, camera. All are localised in the map as it was before.
+            recall: (name, what localises the photo) -> what became of it, where that may be known already.
 
         Returns:
             What became of each; those that failed change nothing.
@@ -111,7 +121,12 @@ class UpdatedMap:
         localizer, found, photos = self.localizer, {}, dict(self._map.photos)
         changed: set[str] = set()
         for name, features, held, camera in batch:
-            result = localizer.localize(features.keypoints, _valid(features), camera, descriptor=held, exclude=(name,))
+            result = recall(
+                name,
+                partial(
+                    localizer.localize, features.keypoints, _valid(features), camera, descriptor=held, exclude=(name,)
+                ),
+            )
             found[name] = result
             if result.pose is None:
                 continue

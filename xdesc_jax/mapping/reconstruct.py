@@ -27,6 +27,7 @@ from xdesc_jax.colmap.cameras import (
 from xdesc_jax.colmap.database import DatabaseReader, is_database
 from xdesc_jax.colmap.lists import read_names
 from xdesc_jax.files import dry_run
+from xdesc_jax.files.claim import claimed, inside
 from xdesc_jax.files.whole import already_done, config_hash, input_hash, making, write_json
 from xdesc_jax.mapping.build import build_database, canonical_pairs, copy_database, made_with
 from xdesc_jax.mapping.from_photos import DATABASE, MODELS, settle
@@ -86,11 +87,15 @@ def reconstruct(
         ValueError: names that one of the inputs lacks, cameras that do not fit, matches of unknown rows.
         NotReconstructed: there is no model; says how far the photos came.
         FileExistsError: `out` holds other models and `overwrite` is off.
+        InUse: another process makes them.
     """
     sources = [Path(path) for path in features]
     out = Path(out)
     translator = Translator.load(pretrained.resolve(model)) if model is not None else None
-    with FeatureSet(sources, descriptor, model=translator) as feature_set:
+    with (
+        claimed(inside(out), "xdesc reconstruct", out),
+        FeatureSet(sources, descriptor, model=translator) as feature_set,
+    ):
         names = feature_set.names if only is None else read_names(only, feature_set.names)
         feature_set.check_names(names, f"{only}")
         if matches is None:
@@ -150,21 +155,27 @@ def reconstruct(
                 build_database(
                     partial, feature_set, chosen, matches, names=names, per=camera_per or "photo", config_hash=expected
                 )
-    # Under its own name only once every pair is verified.
-    pairs = verify(partial if partial.exists() else database, settings, where=database)
-    if partial.exists():
-        settle(partial, database)
-    models = out / MODELS
-    if not models.exists():
-        if poses is None:
-            map_incrementally(database, models, settings)
-        else:
-            with console.status("triangulating"):
-                triangulate(database, poses, models, settings)
-    counts, _ = made_with(database) or ({}, "")
-    about = {"config_hash": expected, "config": config, "inputs": given, "cameras": dict(cameras), "database": counts}
-    _report(out, names, pairs, about)
-    console.result(out / MODELS / "0", database=database, figures=out / SUMMARY)
+        # Under its own name only once every pair is verified.
+        pairs = verify(partial if partial.exists() else database, settings, where=database)
+        if partial.exists():
+            settle(partial, database)
+        models = out / MODELS
+        if not models.exists():
+            if poses is None:
+                map_incrementally(database, models, settings)
+            else:
+                with console.status("triangulating"):
+                    triangulate(database, poses, models, settings)
+        counts, _ = made_with(database) or ({}, "")
+        about = {
+            "config_hash": expected,
+            "config": config,
+            "inputs": given,
+            "cameras": dict(cameras),
+            "database": counts,
+        }
+        _report(out, names, pairs, about)
+        console.result(out / MODELS / "0", database=database, figures=out / SUMMARY)
     return out
 
 

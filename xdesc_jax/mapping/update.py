@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,10 @@ from xdesc_jax.colmap.model import Camera, Pose
 from xdesc_jax.descriptors import DescriptorSpec, stored
 from xdesc_jax.evaluate.poses import LOCALIZATION, UNITS, Scale, label, pose_errors
 from xdesc_jax.features.store import ImageFeatures, StoreWriter
+from xdesc_jax.files.claim import beside, claimed
+from xdesc_jax.files.journal import Journal
 from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, input_hash, recorded, write_json
+from xdesc_jax.localization.finished import recall
 from xdesc_jax.localization.localize import model_hash
 from xdesc_jax.localization.localizer import Localization, PoseSettings
 from xdesc_jax.localization.map import LocalizationMap
@@ -59,7 +63,7 @@ def update(
     assume_focal: bool = False,
     overwrite: bool = False,
 ) -> Path:
-    """Translated map and new photos -> the map with real rows.
+    """Translated map and new photos -> the map with real rows. Started again, it goes on where it stopped.
 
     Args:
         reconstruction: folder of a COLMAP model with 3D points.
@@ -87,6 +91,7 @@ def update(
     Raises:
         ValueError: files that do not fit each other, more than one descriptor, or new photos that the map holds.
         FileExistsError: `out` was made with other settings and `overwrite` is off.
+        InUse: another process makes it.
     """
     reconstruction, out = Path(reconstruction), Path(out)
     if batch < 1:
@@ -150,33 +155,38 @@ def update(
         shown = {"map photos": len(sparse.names), "3D points": len(sparse.points), "new photos": len(cameras)}
         told = {name: value for name, value in (settings | inputs).items() if name != "stage"}
         console.settings(f"xdesc map update -> {out}", {**told, **shown, "descriptor": spec.name}, update)
-        router = Router("native", None, ratio="auto" if ratio is None else ratio, ratios=known.ratios)
-        built = LocalizationMap.build(
-            sparse, known, router, translator, retrieval=retrieval is not None, seed=seed, where=str(reconstruction),
-            track=lambda names: console.track(names, "reading the map", "photos"),
-        )  # fmt: skip
-        limits = PoseSettings(min_inliers, max_error_px, seed)
-        updated = UpdatedMap(built, sparse, {n: _real(known, n) for n in sparse.names}, limits, retrieval)
-        with console.status("localizing the test queries", shown=bool(test_cameras)):
-            steps = [_step(updated, {}, 0, test, test_cameras, true, scale)]
-        failed: dict[str, str] = {}
-        order = list(cameras)
-        for start in console.track(range(0, len(order), batch), "registering", "batches"):
-            names = order[start : start + batch]
-            readable = []
-            for name in names:
-                try:
-                    readable.append((name, new.read(name), _held(new, name), cameras[name]))
-                except ValueError as error:  # of this photo alone
-                    failed[name] = str(error)
-            results = updated.take_in(readable)
-            failed |= {name: str(r.reason) for name, r in results.items() if r.pose is None}
-            steps.append(_step(updated, results, start + len(names), test, test_cameras, true, scale))
-        about: dict[str, Any] = {"settings": settings, "inputs": inputs, "config_hash": expected}
-        about["descriptor"] = spec.name
-        about |= {"registered": [photo.name for photo in updated.added], "failed": failed, "steps": steps}
-        with console.status("writing the map"):
-            _write(out, reconstruction, known, new, updated, spec, about)
+        with claimed(beside(out), "xdesc map update", out):
+            router = Router("native", None, ratio="auto" if ratio is None else ratio, ratios=known.ratios)
+            built = LocalizationMap.build(
+                sparse, known, router, translator, retrieval=retrieval is not None, seed=seed,
+                where=str(reconstruction), track=lambda names: console.track(names, "reading the map", "photos"),
+            )  # fmt: skip
+            limits = PoseSettings(min_inliers, max_error_px, seed)
+            updated = UpdatedMap(built, sparse, {n: _real(known, n) for n in sparse.names}, limits, retrieval)
+            with Journal(beside(out, ".part"), expected) as journal:
+                if len(journal):
+                    console.info(f"going on: {len(journal)} photos are localised already")
+                with console.status("localizing the test queries", shown=bool(test_cameras)):
+                    steps = [_step(updated, {}, 0, test, test_cameras, true, scale, journal)]
+                failed: dict[str, str] = {}
+                order = list(cameras)
+                for start in console.track(range(0, len(order), batch), "registering", "batches"):
+                    names = order[start : start + batch]
+                    readable = []
+                    for name in names:
+                        try:
+                            readable.append((name, new.read(name), _held(new, name), cameras[name]))
+                        except ValueError as error:  # of this photo alone
+                            failed[name] = str(error)
+                    results = updated.take_in(readable, lambda name, work: recall(journal, f"new {name}", work))
+                    failed |= {name: str(r.reason) for name, r in results.items() if r.pose is None}
+                    steps.append(_step(updated, results, start + len(names), test, test_cameras, true, scale, journal))
+                about: dict[str, Any] = {"settings": settings, "inputs": inputs, "config_hash": expected}
+                about["descriptor"] = spec.name
+                about |= {"registered": [photo.name for photo in updated.added], "failed": failed, "steps": steps}
+                with console.status("writing the map"):
+                    _write(out, reconstruction, known, new, updated, spec, about)
+                journal.remove()
     _print(steps, failed, scale)
     console.result(out, model=out / MODEL, features=out / FEATURES, report=out / REPORT)
     return out
@@ -254,8 +264,9 @@ def _step(
     cameras: Mapping[str, Camera],
     true: Mapping[str, Pose],
     scale: Scale,
+    journal: Journal,
 ) -> dict[str, Any]:
-    """Figures after a batch."""
+    """Figures after a batch; what became of the test photos is kept in the journal."""
     shares = updated.shares()
     inliers = [found.inliers for found in results.values() if found.pose is not None]
     step: dict[str, Any] = {
@@ -270,9 +281,11 @@ def _step(
     localizer, found = updated.localizer, {}
     for name, camera in cameras.items():
         photo = test.read(name)
-        found[name] = localizer.localize(
-            photo.keypoints, photo.usable_rows(), camera, descriptor=_held(test, name), exclude=(name,)
-        )
+        work = partial(
+            localizer.localize, photo.keypoints, photo.usable_rows(), camera, descriptor=_held(test, name),
+            exclude=(name,),
+        )  # fmt: skip
+        found[name] = recall(journal, f"test {photos} {name}", work)
     step["test"] = {
         "localized": float(np.mean([f.pose is not None for f in found.values()])),
         "median_inliers": float(np.median([f.inliers for f in found.values()])),

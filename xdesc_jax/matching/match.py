@@ -23,6 +23,7 @@ from xdesc_jax.colmap.database import DatabaseReader, is_database
 from xdesc_jax.colmap.database_writer import DatabaseWriter
 from xdesc_jax.features.store import found_hash
 from xdesc_jax.files import dry_run
+from xdesc_jax.files.claim import beside, claimed
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, input_hash, write_json
 from xdesc_jax.matching.feature_set import FeatureSet
 from xdesc_jax.matching.match_plan import EXHAUSTIVE, MatchPlan, make_plan
@@ -86,6 +87,7 @@ def match(
     Raises:
         ValueError: rows that do not compare, names that a file lacks, or `out` is an input.
         FileExistsError: `out` was made with other settings and `overwrite` is off.
+        InUse: another process makes it.
     """
     out, summary = Path(out), Path(out).with_name(Path(out).name + ".json")
     listed = [] if pairs in (EXHAUSTIVE, RETRIEVAL) else [Path(pairs)]
@@ -136,16 +138,17 @@ def match(
         rows0 = Rows(first, translator)
         rows1 = Rows(second, translator) if other else rows0
         matcher: Matcher = importlib.import_module(BACKENDS[backend]).match
-        parts = MatchParts(out.with_name(f".{out.name}.parts"), expected)
-        match_pairs(plan, rows0, rows1, matcher, parts)
-        writer = _write_database if into_database else _write_file
-        writer(out, first, second, parts, expected, config)
-        figures = {**plan.counts, **_figures(plan, parts, first, second, rows0, rows1)}
-        for rows in (rows0, rows1) if other else (rows0,):
-            for text in rows.findings() + rows.strange():
-                console.warn(text)
-        write_json(summary, {"config": config, "config_hash": expected, "settings": given, **figures})
-        parts.remove()
+        with claimed(beside(out), "xdesc match", out):
+            parts = MatchParts(out.with_name(f".{out.name}.parts"), expected)
+            match_pairs(plan, rows0, rows1, matcher, parts)
+            writer = _write_database if into_database else _write_file
+            writer(out, first, second, parts, expected, config)
+            figures = {**plan.counts, **_figures(plan, parts, first, second, rows0, rows1)}
+            for rows in (rows0, rows1) if other else (rows0,):
+                for text in rows.findings() + rows.strange():
+                    console.warn(text)
+            write_json(summary, {"config": config, "config_hash": expected, "settings": given, **figures})
+            parts.remove()
     _print(mode, figures)
     console.result(out, figures=summary)
     return out

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ import numpy as np
 
 from xdesc_jax import console, pretrained
 from xdesc_jax.descriptors import DescriptorSpec, unit_rows
+from xdesc_jax.files.claim import beside, claimed
+from xdesc_jax.files.journal import Journal
 from xdesc_jax.files.whole import already_done, atomic, config_hash, input_hash, recorded, write_json
 from xdesc_jax.matching.feature_set import FeatureSet
 from xdesc_jax.matching.pairs import Pairs, pair_line
@@ -58,6 +61,7 @@ class VladIndex:
         clusters: int = CLUSTERS,
         seed: int = 0,
         track: Callable[[Sequence[str]], Iterable[str]] = iter,
+        recall: Callable[[str, Callable[[], np.ndarray]], np.ndarray] = lambda _, make: make(),
     ) -> VladIndex:
         """Makes the vocabulary of some photos and the vectors of all.
 
@@ -67,14 +71,15 @@ class VladIndex:
             clusters: size of the vocabulary; less where the photos have fewer rows.
             seed: of the sample and of k-means.
             track: goes over the photos, for a progress bar.
+            recall: (key, what makes an array) -> the array, where an earlier run may have made it.
 
         Raises:
             ValueError: no photo has a row, or `clusters` is below 1.
         """
-        centers = vocabulary(rows_of, names, clusters, seed)
+        centers = recall("vocabulary", lambda: vocabulary(rows_of, names, clusters, seed))
         vectors = np.zeros((len(names), centers.size), np.float32)
         for at, name in enumerate(track(names)):
-            vectors[at] = vlad(rows_of(name), centers)
+            vectors[at] = recall(f"photo {name}", partial(_vector, rows_of, name, centers))
         return cls(centers, names, vectors)
 
     def query(self, rows: np.ndarray, k: int) -> list[str]:
@@ -155,6 +160,10 @@ def _largest(values: np.ndarray, k: int) -> np.ndarray:
     return np.take_along_axis(columns, order, axis=1)
 
 
+def _vector(rows_of: RowsOf, name: str, centers: np.ndarray) -> np.ndarray:
+    return vlad(rows_of(name), centers)
+
+
 def vocabulary(rows_of: RowsOf, names: Sequence[str], clusters: int, seed: int) -> np.ndarray:
     """Centres of k-means over a sample of the photos' rows, [K, D] float32 with K <= `clusters`."""
     if clusters < 1:
@@ -221,7 +230,7 @@ def retrieve(
     seed: int = 0,
     overwrite: bool = False,
 ) -> Path:
-    """Feature files -> pair list of photos that show the same place.
+    """Feature files -> pair list of photos that show the same place. Started again, it goes on where it stopped.
 
     Args:
         features: feature files (.h5) and COLMAP databases of the queries; descriptors may differ. Behind them,
@@ -242,6 +251,7 @@ def retrieve(
     Raises:
         ValueError: a model without joint space, files that do not fit it, or `out` is an input.
         FileExistsError: `out` was made with other settings and `overwrite` is off.
+        InUse: another process makes it.
     """
     out, summary = Path(out), Path(out).with_name(Path(out).name + ".json")
     files = [Path(path) for path in (*features, *database)]
@@ -289,21 +299,33 @@ def retrieve(
         console.settings(f"xdesc retrieve -> {out}", {**given, **shown}, retrieve)
         rows = Rows(known, translator)
         track = lambda names: console.track(names, "indexing", "photos")  # noqa: E731
-        index = VladIndex.build(lambda n: rows(n, space), known.names, clusters=clusters, seed=seed, track=track)
-        vectors = index.vectors
-        if database:
-            query_rows = Rows(queries, translator)
-            tracked = console.track(queries.names, "retrieving", "photos")
-            vectors = np.stack([vlad(query_rows(n, space), index.centers) for n in tracked])
-        pairs = _pairs(queries.names, vectors, index, top, ordered=bool(database))
-    with atomic(out) as temporary:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.writelines(pair_line(a, b) for a, b in pairs)
-    without = [name for name, vector in zip(queries.names, vectors, strict=True) if not vector.any()]
-    if without:
-        console.warn(f"{len(without)} photos have no descriptors and retrieve nothing, first {without[:5]}")
-    counts = {**shown, "pairs": len(pairs), "queries_without_descriptors": len(without)}
-    write_json(summary, {"config": config, "config_hash": expected, "settings": given, **counts})
+        with claimed(beside(out), "xdesc retrieve", out), Journal(beside(out, ".part"), expected) as journal:
+            if len(journal):
+                console.info(f"going on: {len(journal)} photos are indexed already")
+
+            def recall(key: str, make: Callable[[], np.ndarray]) -> np.ndarray:
+                return journal.recall(key, lambda: {"array": make()})["array"]
+
+            index = VladIndex.build(
+                lambda n: rows(n, space), known.names, clusters=clusters, seed=seed, track=track, recall=recall
+            )
+            vectors = index.vectors
+            if database:
+                query_rows, made = Rows(queries, translator), []
+                for name in console.track(queries.names, "retrieving", "photos"):
+                    of_query = partial(_vector, lambda n: query_rows(n, space), name, index.centers)
+                    made.append(recall(f"query {name}", of_query))
+                vectors = np.stack(made)
+            pairs = _pairs(queries.names, vectors, index, top, ordered=bool(database))
+            with atomic(out) as temporary:
+                with temporary.open("w", encoding="utf-8") as file:
+                    file.writelines(pair_line(a, b) for a, b in pairs)
+            without = [name for name, vector in zip(queries.names, vectors, strict=True) if not vector.any()]
+            if without:
+                console.warn(f"{len(without)} photos have no descriptors and retrieve nothing, first {without[:5]}")
+            counts = {**shown, "pairs": len(pairs), "queries_without_descriptors": len(without)}
+            write_json(summary, {"config": config, "config_hash": expected, "settings": given, **counts})
+            journal.remove()
     console.figures("retrieved in the joint space", counts)
     console.result(out, figures=summary)
     return out

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from xdesc_jax import __version__
-from xdesc_jax.files.whole import atomic
+from xdesc_jax.files.whole import atomic, json_text
 from xdesc_jax.reports import neighbours
 from xdesc_jax.reports.parts import NOTHING, Answer, Section
 from xdesc_jax.reports.settings import Settings
@@ -76,7 +76,7 @@ def _templates() -> Any:
         loader=jinja2.FileSystemLoader(_HERE / "templates"), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
-    made.policies["json.dumps_kwargs"] = {"allow_nan": False}
+    made.policies["json.dumps_function"] = lambda value, **_: json_text(value, "figures of the page")
     made.globals["nothing"] = NOTHING
     made.filters["shown"] = _shown
     return made

@@ -7,7 +7,6 @@ layout that ruff gives it.
 from __future__ import annotations
 
 import dataclasses
-import math
 import textwrap
 from typing import Any
 
@@ -74,8 +73,6 @@ def _render(value: Any, indent: int, before: int, after: int) -> str:
 def _flat(value: Any) -> str:
     if isinstance(value, str):
         return _string(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return f'float("{value}")'
     parts = [f"{name}{_flat(part)}" for name, part in _parts(value)]
     if dataclasses.is_dataclass(value):
         return f"{type(value).__name__}({', '.join(parts)})"

@@ -129,7 +129,8 @@ def record(workdir: Path, member: Member, status: str) -> Record:
     """
     folder = folder_of(workdir, member)
     entries, group = history(folder), read_json(folder / "group.json")
-    best = max(entries, key=lambda entry: entry[METRIC], default=None)
+    measured = [entry for entry in entries if entry[METRIC] is not None]
+    best = max(measured, key=lambda entry: entry[METRIC], default=None)
     log = read_log(workdir / "groups" / group["group"])
     rates = [line["rows_per_second"] for line in log if "rows_per_second" in line]
     rate = numbers.median(rates) if rates else None

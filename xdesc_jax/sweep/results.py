@@ -7,13 +7,12 @@ where a line counts once its end is written; all members once, in `W/results.jso
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from xdesc_jax.files.whole import atomic
+from xdesc_jax.files.whole import atomic, finite, json_text, parse_json
 
 Record = dict[str, Any]
 STATUSES = ("finished", "diverged", "stopped")
@@ -46,7 +45,7 @@ def append_result(path: Path | str, record: Mapping[str, Any]) -> None:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    line = json.dumps(_finite(record), ensure_ascii=False, allow_nan=False) + "\n"
+    line = json_text(record, f"{path}, member {record['member']}") + "\n"
     try:
         with path.open("a+b") as file:
             _drop_cut_line(file)
@@ -92,7 +91,7 @@ def write_merged(workdir: Path | str) -> tuple[Path, Path]:
     records = read_results(workdir)
     lines, parquet = merged_files(workdir)
     with atomic(lines) as temporary:
-        text = "".join(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n" for record in records)
+        text = "".join(json_text(record, lines) + "\n" for record in records)
         temporary.write_text(text, encoding="utf-8")
     with atomic(parquet) as temporary:
         _write_parquet(temporary, table(records))
@@ -225,13 +224,13 @@ def _records(path: Path) -> Iterable[Record]:
     *lines, _cut = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines, 1):
         try:
-            record = json.loads(line)
+            record = parse_json(line)
         except ValueError as error:
             raise ValueError(f"{path}: line {number} is not valid JSON ({error})") from error
         problem = _problem(record)
         if problem:
             raise ValueError(f"{path}: line {number} is no result of a member: {problem}")
-        yield _finite(record)
+        yield finite(record)
 
 
 def _problem(record: Any) -> str | None:
@@ -252,14 +251,3 @@ def _standing(record: Record) -> tuple[bool, int]:
 def _shard(path: Path) -> tuple[int, int, str]:
     index, _, count = path.stem.partition("-of-")
     return (int(count), int(index), path.name) if index.isdigit() and count.isdigit() else (0, 0, path.name)
-
-
-def _finite(value: Any) -> Any:
-    """The value with None for numbers that JSON has no word for."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: _finite(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(inner) for inner in value]
-    return value

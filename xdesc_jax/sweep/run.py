@@ -7,6 +7,7 @@ it stopped; what has ended is not done again.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,16 +15,18 @@ from typing import Any
 
 from xdesc_jax import console
 from xdesc_jax.data.schema import RecordInfo
+from xdesc_jax.files.claim import claimed, inside
 from xdesc_jax.sweep import plan
+from xdesc_jax.sweep.check import check_members
 from xdesc_jax.sweep.config import Member, SweepConfig, expand, sweep_hash
 from xdesc_jax.sweep.group import train_group
 from xdesc_jax.sweep.member_run import divergence, epochs_done, record
 from xdesc_jax.sweep.member_run import folder_of as run_of
 from xdesc_jax.sweep.results import append_result, read_results, write_merged
+from xdesc_jax.sweep.shards import WORK, claimed_shard
 from xdesc_jax.train.checkpoint import METRIC
 from xdesc_jax.train.devices import Backend, Devices
 from xdesc_jax.train.run_directory import clear, history, keep_settings
-from xdesc_jax.train.translators import inputs
 
 SETTINGS = "sweep.json"
 SHOWN = 10
@@ -46,6 +49,7 @@ def run_sweep(
     Raises:
         ValueError: a field or value that does not exist, settings that do not fit the data or the devices, or a folder
             of another sweep.
+        InUse: another process trains members of this shard.
     """
     if population < 1 or steps_per_dispatch < 1:
         raise ValueError(f"population is {population}, steps_per_dispatch {steps_per_dispatch}; expected at least 1")
@@ -54,26 +58,28 @@ def run_sweep(
     members = expand(settings)
     # What cannot be carried out must fail before anything is trained.
     devices = Devices.choose([m.config.batch_size for m in members], require_accelerator, steps_per_dispatch, backend)
-    for member in members:
-        inputs.choose_specs(info, member.config)
+    with console.status("checking all members"):
+        check_members(members, info, devices, population)
     if settings.halving and len({m.config.epochs for m in members}) > 1:
         raise ValueError("halving compares members after as many epochs: epochs cannot vary with it")
-    _keep_settings(workdir, settings, info, members, overwrite)
-    mine = plan.shard_of(members, index, count)
-    console.settings(
-        f"xdesc sweep -> {workdir}",
-        {
-            "configurations": f"{len(members)}, of them {len(mine)} in shard {shard}",
-            "data": data,
-            "fields": ", ".join(settings.fields) or "none",
-            "members of each population": [len(group) for group in plan.groups(mine, population)],
-            "halving": f"one of {settings.halving} goes on" if settings.halving else None,
-            "devices": f"{devices}, {backend}",
-        },
-    )
-    lines = workdir / "results" / f"{index}-of-{count}.jsonl"
-    _train(mine, settings, info, workdir, lines, population, devices)
-    write_merged(workdir)
+    with claimed_shard(workdir, members, index, count, overwrite) as start:
+        _keep_settings(workdir, settings, info, members, overwrite)
+        start.close()
+        mine = plan.shard_of(members, index, count)
+        console.settings(
+            f"xdesc sweep -> {workdir}",
+            {
+                "configurations": f"{len(members)}, of them {len(mine)} in shard {shard}",
+                "data": data,
+                "fields": ", ".join(settings.fields) or "none",
+                "members of each population": [len(group) for group in plan.groups(mine, population)],
+                "halving": f"one of {settings.halving} goes on" if settings.halving else None,
+                "devices": f"{devices}, {backend}",
+            },
+        )
+        lines = workdir / "results" / f"{index}-of-{count}.jsonl"
+        _train(mine, settings, info, workdir, lines, population, devices)
+        write_merged(workdir)
     _summary(workdir, settings.fields)
     return workdir
 
@@ -100,7 +106,10 @@ def _train(
             if not all(_has_come_to(run_of(workdir, member), until) for member in due):
                 told = console.counted(len(due), "member")
                 console.info(f"population {number} of {len(groups)}: {told} to epoch {until}")
-                train_group(due, since, until, info, workdir, devices)
+                with contextlib.ExitStack() as claims:
+                    for folder in (run_of(workdir, member) for member in due):
+                        claims.enter_context(claimed(inside(folder), WORK, folder))
+                    train_group(due, since, until, info, workdir, devices)
             for member in due:
                 status = "diverged" if divergence(run_of(workdir, member)) else "finished"
                 if status == "diverged" or until == member.config.epochs:
@@ -127,7 +136,7 @@ def _survivors(members: Sequence[Member], rung: int, halving: int, workdir: Path
     for member in members:
         run = run_of(workdir, member)
         for entry in history(run):
-            if entry["epoch"] == rung and divergence(run) is None:
+            if entry["epoch"] == rung and divergence(run) is None and entry[METRIC] is not None:
                 figures[member.name] = entry[METRIC]
     return plan.survivors(members, figures, halving)
 

@@ -47,6 +47,7 @@ def sweep(
     Raises:
         ValueError: a field or value that does not exist, settings that do not fit the data or the devices, or a folder
             of another sweep.
+        InUse: another process trains members of this shard.
     """
     with console.status("starting jax"):
         from xdesc_jax.sweep.run import run_sweep

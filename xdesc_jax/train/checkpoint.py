@@ -13,6 +13,7 @@ import functools
 import gc
 import hashlib
 import logging
+import math
 import os
 import tempfile
 import time
@@ -96,6 +97,8 @@ class Checkpoints:
             FloatingPointError: a weight is not finite; nothing is written.
         """
         self.verify()
+        if metrics is not None and not math.isfinite(metrics[METRIC]):
+            metrics = UNMEASURED  # neither JSON nor the choice of the best knows such figures
         state = jax.tree.map(_own_copy, jax.device_get(state))
         check_finite(state, position)
         step, tree = position.step, _tree(state)

@@ -79,6 +79,12 @@ class Devices:
         return self.devices[0].device_kind
 
     @property
+    def memory_bytes(self) -> int | None:
+        """What a device can hold; None where jax does not know, as of a CPU."""
+        found = jax.local_devices()[0].memory_stats()
+        return found.get("bytes_limit") if found else None
+
+    @property
     def platform(self) -> str:
         """'cpu', 'gpu' or 'tpu'."""
         return self.devices[0].platform

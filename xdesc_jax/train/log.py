@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 import jax
 from tensorboardX import SummaryWriter
 
-from xdesc_jax.files.whole import atomic
+from xdesc_jax.files.whole import atomic, json_text, parse_json
 from xdesc_jax.train import hosts
 
 
@@ -91,7 +90,7 @@ class RunLog:
     def write(self, step: int, values: dict[str, Any]) -> None:
         """Logs values at a step; nested ones appear in TensorBoard as 'outer/inner'."""
         with _named(self.path):
-            self._file.write(json.dumps({"step": step, **values}) + "\n")
+            self._file.write(json_text({"step": step, **values}, f"{self.path}, step {step}") + "\n")
             self._file.flush()
         for name, value in flatten(values):
             self._board.add_scalar(name, value, step)
@@ -127,7 +126,7 @@ def flatten(values: dict[str, Any], prefix: str = "") -> list[tuple[str, float]]
 
 def read_log(run: Path) -> list[dict[str, Any]]:
     """The lines of a run's log; none where it has no log yet."""
-    return [json.loads(line) for _, line in _complete_lines(run / "log.jsonl")]
+    return [parse_json(line) for _, line in _complete_lines(run / "log.jsonl")]
 
 
 def _complete_lines(path: Path) -> list[tuple[int, bytes]]:
@@ -140,6 +139,6 @@ def _complete_lines(path: Path) -> list[tuple[int, bytes]]:
 
 def _step(line: bytes, path: Path, number: int) -> int:
     try:
-        return int(json.loads(line)["step"])
+        return int(parse_json(line)["step"])
     except (ValueError, TypeError, KeyError) as error:  # no JSON or no UTF-8, no object, no step
         raise ValueError(f"{path}: line {number} is {line[:60]!r}, expected a JSON object with 'step'") from error

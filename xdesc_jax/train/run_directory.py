@@ -6,15 +6,16 @@ In: a folder, settings and checkpoints. Out: the folder cleared or found to be o
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from xdesc_jax import console
 from xdesc_jax.config import differences
-from xdesc_jax.files import dry_run
+from xdesc_jax.files import claim, dry_run
 from xdesc_jax.files.whole import making, read_json, write_json
 from xdesc_jax.train import hosts
 from xdesc_jax.train.checkpoint import Checkpoints, Position
@@ -23,6 +24,21 @@ from xdesc_jax.train.state import TrainState
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 SETTINGS, VALIDATION = "config.json", "validation.json"
 Parsed = TypeVar("Parsed")
+
+
+@contextlib.contextmanager
+def claimed(run: Path, work: str) -> Iterator[None]:
+    """Only this training works in the folder while the body runs; of several hosts, host 0 sees to it.
+
+    Args:
+        run: the run directory.
+        work: the stage, as 'xdesc train'.
+
+    Raises:
+        InUse: another training does.
+    """
+    with claim.claimed(claim.inside(run), work, run) if hosts.is_lead() else contextlib.nullcontext():
+        yield
 
 
 def clear(run: Path, overwrite: bool, *, file: str = SETTINGS, kind: str = "run") -> None:
@@ -34,11 +50,14 @@ def clear(run: Path, overwrite: bool, *, file: str = SETTINGS, kind: str = "run"
         file: of its settings, by which it is known.
         kind: what it is called.
     """
-    if run.exists() and not (run / file).exists() and any(p.suffix != ".partial" for p in run.iterdir()):
+    passing = (".partial", claim.SUFFIX)
+    if run.exists() and not (run / file).exists() and any(p.suffix not in passing for p in run.iterdir()):
         raise FileExistsError(f"{run}: is not empty and holds no {kind}; choose another folder")
     if overwrite and hosts.is_lead() and run.exists():
         making(run)
-        shutil.rmtree(run)
+        for path in run.iterdir():
+            if path.suffix != claim.SUFFIX:  # with which this process holds the folder
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 def keep_settings(
@@ -151,6 +170,13 @@ def history(run: Path) -> list[dict[str, Any]]:
 def figures_at(run: Path, step: int) -> dict[str, Any] | None:
     """Validation figures of a step; None where it was not measured."""
     return next((entry for entry in history(run) if entry["step"] == step), None)
+
+
+def figure_told(value: float | str | None, digits: int = 3) -> str:
+    """A figure of a history for a table; one that was not finite is null in the file."""
+    if value is None:
+        return "not finite"
+    return value if isinstance(value, str) else f"{value:.{digits}f}"
 
 
 def append_validation(run: Path, entry: dict[str, Any]) -> None:

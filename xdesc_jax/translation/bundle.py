@@ -31,6 +31,7 @@ import numpy as np
 from xdesc_jax.descriptors import DescriptorSpec, embedding_spec
 from xdesc_jax.files import arrays
 from xdesc_jax.files import tensors as tensor_file
+from xdesc_jax.files.whole import json_text
 from xdesc_jax.translation import ratios as ratio_keys
 from xdesc_jax.translation.deviation import RowStatistics
 from xdesc_jax.translation.int8 import from_int8, to_int8
@@ -194,7 +195,8 @@ class Bundle:
             "provenance": self.provenance,
             "ratios": self.ratios,
         }
-        return {"format": FORMAT, "version": str(_FLOAT_VERSION), **{k: json.dumps(v) for k, v in values.items()}}
+        texts = {name: json_text(value, f"{name} of the model file") for name, value in values.items()}
+        return {"format": FORMAT, "version": str(_FLOAT_VERSION), **texts}
 
     def _tensors(self) -> dict[str, np.ndarray]:
         tensors: dict[str, np.ndarray] = {}
@@ -348,7 +350,7 @@ def _parse(header: Mapping[str, str], tensors: dict[str, np.ndarray]) -> Bundle:
                 sample.translations[spec.name, other.name] = _floats(tensors, key)
     if tensors:
         raise ValueError(f"holds tensors that its header does not name: {sorted(tensors)[:5]}")
-    about = {entry: json.loads(header[entry]) for entry in ("config", "provenance")}
+    about = {entry: json.loads(header[entry], parse_constant=lambda _: None) for entry in ("config", "provenance")}
     for entry, value in about.items():
         if not isinstance(value, dict):
             raise ValueError(f"{entry} is a JSON {type(value).__name__}, expected an object")

@@ -163,9 +163,8 @@ class Translator:
         rank1 = validation.get("rank1", {}) if isinstance(validation, dict) else {}
         scores: dict[str, float] = {}
         for target in self.names:
-            others = [
-                rank1[f"{name}->{target}"] for name in self.names if name != target and f"{name}->{target}" in rank1
-            ]
+            found = (rank1.get(f"{name}->{target}") for name in self.names if name != target)
+            others = [value for value in found if value is not None]
             if others:
                 scores[target] = float(np.mean(others))
         if not scores:

@@ -12,15 +12,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from safetensors import safe_open
 
 from tests.support.killed import kill_within
 from xdesc_jax import cli
 from xdesc_jax.config import LossConfig, ModelConfig, OptimizerConfig
 from xdesc_jax.descriptors import DescriptorSpec, from_stored
 from xdesc_jax.export.export import export, to_bundle
-from xdesc_jax.files.whole import content_hash
+from xdesc_jax.files.whole import content_hash, read_json
 from xdesc_jax.networks import mlp
 from xdesc_jax.train.checkpoint import Checkpoints, load_state
+from xdesc_jax.train.log import read_log
 from xdesc_jax.train.loop import dispatch_sizes
 from xdesc_jax.train.translators import preparation
 from xdesc_jax.train.translators.inputs import Statistics
@@ -346,3 +348,31 @@ def test_a_dry_run_tells_from_the_run_directory_what_would_become_of_it(copied, 
     refused = planned(copied, "--loss.alpha", "0.7", status=2)
     assert f"{copied}: was made with another configuration, would be refused\n" in refused
     assert f"{copied}: would be replaced\n" in planned(copied, "--loss.alpha", "0.7", "--overwrite")
+
+
+def test_a_figure_that_is_not_finite_does_not_end_a_run(toy_records, toy_config, tmp_path, monkeypatch, caplog, capsys):
+    """The errors of one pair overflow; the run, its summary and its model file have no figure there."""
+    real, pair = validator, "toy-plain->toy-unit"
+
+    def overflowing(networks):
+        measure = real(networks)
+
+        def measured(*given):
+            found = measure(*given)
+            return {**found, "translation_error": {**found["translation_error"], pair: float("inf")}}
+
+        return measured
+
+    monkeypatch.setattr("xdesc_jax.train.translators.run.validator", overflowing)
+    run = train(dataclasses.replace(toy_config, epochs=1), toy_records, tmp_path / "run")
+    [entry] = read_json(run / "validation.json")
+    assert entry["translation_error"][pair] is None and entry["mean_rank1"] > 0
+    [figures] = [line["validation"] for line in read_log(run) if "validation" in line]
+    assert figures["translation_error"][pair] is None
+    assert f"validation.translation_error.{pair} is inf" in caplog.text
+    assert "not finite" in capsys.readouterr().out
+    path = to_bundle(load_model(run)).save(tmp_path / "model.safetensors")
+    with safe_open(path, "numpy") as file:
+        json.loads(file.metadata()["provenance"], parse_constant=pytest.fail)
+    assert Translator.load(path).bundle.provenance["validation"]["translation_error"][pair] is None
+    assert len(Translator.load(path).order()) == 3

@@ -112,7 +112,10 @@ def _covariances(
     back[3:, :3] = _cross(pose.rotation @ middle)
     # And with c = -R^T t: dc = -R^T (dt - w x t).
     to_position = -pose.rotation.T @ np.hstack([_cross(pose.translation), np.eye(3)])
-    return back @ around @ back.T, to_position @ around @ to_position.T
+    covariance, of_position = back @ around @ back.T, to_position @ around @ to_position.T
+    if not (np.isfinite(covariance).all() and np.isfinite(of_position).all()):
+        return None, None
+    return covariance, of_position
 
 
 def _cross(a: np.ndarray) -> np.ndarray:

@@ -94,7 +94,7 @@ def homography(
     told = {"scenes": scenes, "scenes found": len(found), "pairs": settings["pairs"], "model": named}
     told |= {"features": features, "descriptors": list(stores), "keypoints": keypoints, "max_keypoints": max_keypoints}
     console.settings(f"xdesc evaluate homography -> {out}", told, homography)
-    expected = config_hash([_scene_config(found), hashes, model_hash])
+    expected = config_hash([scene_config(found), hashes, model_hash])
     path = out / RESULTS
     found_hash = None if overwrite or not path.exists() else _found_hash(path)
     if already_done(path, found_hash, expected, overwrite):
@@ -237,7 +237,7 @@ def given_stores(
     return {name: found[name] for name in descriptors or sorted(found)}
 
 
-def _scene_config(scenes: Sequence[Scene]) -> list[Any]:
+def scene_config(scenes: Sequence[Scene]) -> list[Any]:
     """Names and homographies; four points determine one."""
     return [
         [scene.name, pair.query, pair.database, pair.correspondence(_PROBE_PX)]

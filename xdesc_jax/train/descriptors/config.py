@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from xdesc_jax.config import OptimizerConfig, Precision
+from xdesc_jax.config import OptimizerConfig, Precision, check_finite
 from xdesc_jax.files.whole import config_hash
 
 
@@ -70,6 +70,7 @@ class DescriptorConfig:
             raise ValueError(f"batch_size is {self.batch_size}, expected at least 2: negatives come from the batch")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout is {self.dropout}, expected 0 to below 1")
+        check_finite(self)
 
     @property
     def hash(self) -> str:

@@ -29,7 +29,7 @@ from xdesc_jax.train.devices import Backend, Devices
 from xdesc_jax.train.loop import fit
 from xdesc_jax.train.optimizer import numbers_of
 from xdesc_jax.train.randomness import Use, key_of
-from xdesc_jax.train.run_directory import clear, history, keep_settings, resumed
+from xdesc_jax.train.run_directory import clear, figure_told, history, keep_settings, resumed
 from xdesc_jax.train.state import TrainState
 
 
@@ -180,7 +180,10 @@ def _summary(run: Path) -> None:
         [
             (
                 name,
-                *(f"{figures[figure][name]:.4f} ({start[figure][name]:.4f})" for figure in ("rank1", "fpr95", "loss")),
+                *(
+                    f"{figure_told(figures[figure][name], 4)} ({figure_told(start[figure][name], 4)})"
+                    for figure in ("rank1", "fpr95", "loss")
+                ),
             )
             for name in figures["rank1"]
         ],

@@ -52,14 +52,16 @@ def train_descriptor(
 
     Raises:
         ValueError: settings that do not fit the data or the devices, or a run made with other settings.
+        InUse: another process trains in the run directory.
         FloatingPointError: training diverged.
     """
     with console.status("starting jax"):
         from xdesc_jax.data.mixture import parse_parts
         from xdesc_jax.train import hosts
         from xdesc_jax.train.descriptors import run
+        from xdesc_jax.train.run_directory import claimed
 
-    with hosts.joined(coordinator, num_hosts, host_id, host_timeout):
+    with hosts.joined(coordinator, num_hosts, host_id, host_timeout), claimed(Path(workdir), "xdesc train-descriptor"):
         return run.train_descriptor(
             config, parse_parts(data), workdir, init=init, steps_per_dispatch=steps_per_dispatch, backend=backend,
             require_accelerator=require_accelerator, overwrite=overwrite,

@@ -22,7 +22,7 @@ from xdesc_jax.train import hosts
 from xdesc_jax.train.checkpoint import Checkpoints, Position
 from xdesc_jax.train.devices import Backend, Devices
 from xdesc_jax.train.loop import fit
-from xdesc_jax.train.run_directory import clear, history, resumed
+from xdesc_jax.train.run_directory import clear, figure_told, history, resumed
 from xdesc_jax.train.state import TrainState
 from xdesc_jax.train.translators import inputs, preparation
 from xdesc_jax.train.translators.frozen import freeze_members, keep_frozen, with_added
@@ -150,11 +150,13 @@ def _begin(
 
 def _summary(run: Path) -> None:
     figures = history(run)[-1]
-    pairs = list(figures["translation_error"])
     console.table(
         f"validation after epoch {figures['epoch']}",
         ("pair", "translation error", "bit accuracy", "rank-1"),
-        [(p, figures["translation_error"][p], figures["bit_accuracy"].get(p, "-"), figures["rank1"][p]) for p in pairs]
-        + [(f"joint {p}", "-", "-", v) for p, v in figures["joint_rank1"].items()],
+        [
+            (p, *map(figure_told, (figures["translation_error"][p], figures["bit_accuracy"].get(p, "-"), rank1)))
+            for p, rank1 in figures["rank1"].items()
+        ]
+        + [(f"joint {p}", "-", "-", figure_told(v)) for p, v in figures["joint_rank1"].items()],
     )
     console.result(run, figures=run / "validation.json", next=f"xdesc export {run} model.safetensors")

@@ -56,13 +56,15 @@ def train(
 
     Raises:
         ValueError: settings that do not fit the data or the devices, or a run made with other settings.
+        InUse: another process trains in the run directory.
         FloatingPointError: training diverged.
     """
     with console.status("starting jax"):
         from xdesc_jax.train import hosts
+        from xdesc_jax.train.run_directory import claimed
         from xdesc_jax.train.translators import run
 
-    with hosts.joined(coordinator, num_hosts, host_id, host_timeout):
+    with hosts.joined(coordinator, num_hosts, host_id, host_timeout), claimed(Path(workdir), "xdesc train"):
         return run.train(
             config, data, workdir, init=init, freeze=freeze, add=add, steps_per_dispatch=steps_per_dispatch,
             backend=backend, require_accelerator=require_accelerator, overwrite=overwrite,

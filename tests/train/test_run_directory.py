@@ -1,0 +1,41 @@
+"""Run directories: one training at a time, and what `--overwrite` takes out of them."""
+
+import pytest
+
+from tests.support.in_use import check_refused_while_in_use
+from xdesc_jax.files.claim import InUse, inside
+from xdesc_jax.train import hosts
+from xdesc_jax.train.run_directory import claimed, clear, figure_told
+
+
+@pytest.mark.parametrize("stage", ["train", "train-descriptor"])
+def test_a_training_started_twice_says_who_trains_there(tmp_path, capsys, stage):
+    run = tmp_path / "run"
+    words = [stage, "--data", tmp_path / "none", "--workdir", run, "--overwrite"]
+    check_refused_while_in_use(words, inside(run), run, capsys)
+
+
+def test_of_several_hosts_the_first_alone_holds_the_folder(tmp_path, monkeypatch):
+    with claimed(tmp_path, "xdesc train"):
+        with pytest.raises(InUse), claimed(tmp_path, "xdesc train"):
+            pytest.fail("two of them")
+        monkeypatch.setattr(hosts, "is_lead", lambda: False)
+        with claimed(tmp_path, "xdesc train"):
+            assert inside(tmp_path).exists()
+        assert inside(tmp_path).exists()
+
+
+def test_overwrite_takes_all_but_the_lock_of_who_holds_the_folder(tmp_path):
+    run = tmp_path / "run"
+    (run / "checkpoints" / "00000001").mkdir(parents=True)
+    (run / "config.json").write_text("{}")
+    with claimed(run, "xdesc train"):
+        clear(run, overwrite=True)
+        assert list(run.iterdir()) == [inside(run)]
+        with pytest.raises(InUse), claimed(run, "xdesc train"):
+            pytest.fail("two of them")
+
+
+def test_a_figure_that_was_not_finite_is_told_in_words():
+    assert [figure_told(value) for value in (None, "-", 0.12345)] == ["not finite", "-", "0.123"]
+    assert figure_told(0.12345, 4) == "0.1235"
