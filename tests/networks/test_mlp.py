@@ -1,4 +1,4 @@
-"""Networks: norms, batch norm, widths."""
+"""Networks: norms, widths."""
 
 import jax
 import jax.numpy as jnp
@@ -28,29 +28,6 @@ def test_unit_rows_keep_zero_rows_with_finite_gradient():
     np.testing.assert_allclose(mlp.unit(x), [[0, 0], [0.6, 0.8]], rtol=1e-6)
     gradient = jax.grad(lambda v: jnp.sum(mlp.unit(v) ** 2 * jnp.array([1.0, 2.0])))(x)
     assert np.isfinite(gradient).all()
-
-
-def test_moments_leave_out_masked_rows():
-    x = jnp.array([[1.0, 5.0], [3.0, 5.0], [100.0, -7.0]])
-    mean, var = mlp.masked_moments(x, jnp.array([True, True, False]), None)
-    np.testing.assert_allclose(mean, [2, 5])
-    np.testing.assert_allclose(var, [1, 0])
-
-
-def test_moments_survive_a_mean_far_above_the_deviation():
-    x = 1e4 + np.random.default_rng(0).normal(0, 0.1, (64, 3)).astype(np.float32)
-    _, var = mlp.masked_moments(jnp.asarray(x), None, None)
-    np.testing.assert_allclose(var, x.astype(np.float64).var(axis=0), rtol=2e-2)
-
-
-def test_moments_are_synchronised_over_unequal_shards():
-    """Shards of means 10, 0, 0, 0 have the mean 2.5 when full; with rows in one shard alone it is that shard's."""
-    x = jnp.zeros((4, 6, 1)).at[0].set(10.0)
-    moments = jax.pmap(lambda v, m: mlp.masked_moments(v, m, "data"), "data", out_axes=None)
-    mean, var = moments(x, jnp.ones((4, 6), bool))
-    np.testing.assert_allclose((mean[0], var[0]), (2.5, 18.75))
-    mean, var = moments(x, jnp.zeros((4, 6), bool).at[0, :5].set(True))
-    np.testing.assert_allclose((mean[0], var[0]), (10, 0))
 
 
 @pytest.mark.parametrize("kind", ["encoder_decoder", "pair"])

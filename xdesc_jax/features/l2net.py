@@ -18,7 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from xdesc_jax.features.weights import read_arrays, select
-from xdesc_jax.networks.mlp import BN_EPSILON, BN_MOMENTUM, masked_moments
+from xdesc_jax.networks.batch_norm import BN_MOMENTUM, masked_moments
+from xdesc_jax.networks.folding import BN_EPSILON
 
 WIDTH = 128
 HIGHEST = jax.lax.Precision.HIGHEST

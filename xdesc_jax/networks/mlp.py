@@ -1,7 +1,7 @@
 """Networks: one MLP encoder and decoder a descriptor, or one MLP per ordered pair.
 
 In: canonical descriptors, float32 [B, D] (bits as 0 and 1). Out: unit embeddings [B, E], and raw decoder
-outputs [B, D'] that `finish` turns into descriptors. Flax Linen modules with a batch norm of our own.
+outputs [B, D'] that `finish` turns into descriptors. Flax Linen modules; what lies between products is `batch_norm`'s.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from jax import lax
 
 from xdesc_jax.config import ModelConfig
 from xdesc_jax.descriptors import DescriptorSpec
+from xdesc_jax.networks.batch_norm import SyncBatchNormRelu
 from xdesc_jax.networks.folding import BN_EPSILON
-
-BN_MOMENTUM = 0.9  # PyTorch's momentum 0.1
 
 Variables = dict[str, Any]
 
@@ -82,43 +81,6 @@ class Linear(nn.Module):
         return product + self.param("bias", nn.initializers.zeros, (self.width,)) if self.bias else product
 
 
-class SyncBatchNorm(nn.Module):
-    """Batch norm over the rows where `mask` is set, of all devices on `axis_name`.
-
-    The statistics are psums of (sum, count), then of squared deviations: exact for shards of unequal or
-    zero row count, where an average of the devices' means (flax's BatchNorm) is not, and free of the
-    cancellation in E[x^2] - E[x]^2.
-    """
-
-    axis_name: str | None = None
-
-    @nn.compact
-    def __call__(self, x: jax.Array, mask: jax.Array | None, train: bool) -> jax.Array:
-        width = (x.shape[-1],)
-        scale = self.param("scale", nn.initializers.ones, width)
-        offset = self.param("offset", nn.initializers.zeros, width)
-        running_mean = self.variable("batch_stats", "mean", jnp.zeros, width)
-        running_var = self.variable("batch_stats", "var", jnp.ones, width)
-        if not train:
-            mean, var = running_mean.value, running_var.value
-        else:
-            mean, var = masked_moments(x, mask, self.axis_name)
-            if not self.is_initializing():
-                running_mean.value = BN_MOMENTUM * running_mean.value + (1 - BN_MOMENTUM) * mean
-                running_var.value = BN_MOMENTUM * running_var.value + (1 - BN_MOMENTUM) * var
-        return (x - mean) * (lax.rsqrt(var + BN_EPSILON) * scale) + offset
-
-
-def masked_moments(x: jax.Array, mask: jax.Array | None, axis_name: str | None) -> tuple[jax.Array, jax.Array]:
-    """Mean and biased variance [D] of the rows of x [B, D] where mask [B] is set, over all devices."""
-    total = partial(lax.psum, axis_name=axis_name) if axis_name else lambda v: v
-    weight = jnp.ones((len(x), 1)) if mask is None else mask[:, None].astype(x.dtype)
-    count = jnp.maximum(total(jnp.sum(weight)), 1.0)
-    mean = total(jnp.sum(x * weight, axis=0)) / count
-    var = total(jnp.sum(jnp.square(x - mean) * weight, axis=0)) / count
-    return mean, var
-
-
 class MLP(nn.Module):
     """Linear -> batch norm -> ReLU for each hidden width, then a plain Linear (paper section 4.4).
 
@@ -139,8 +101,9 @@ class MLP(nn.Module):
         for i, hidden in enumerate(self.hidden):
             x = linear(hidden, bias=self.normalization == "none", name=f"linear{i}")(x)
             if self.normalization == "batch":
-                x = SyncBatchNorm(self.axis_name, name=f"norm{i}")(x, mask, train)
-            x = nn.relu(x)
+                x = SyncBatchNormRelu(self.axis_name, name=f"norm{i}")(x, mask, train)
+            else:
+                x = nn.relu(x)
         return linear(self.width, name=f"linear{len(self.hidden)}")(x)
 
 

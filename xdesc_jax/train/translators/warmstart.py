@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from xdesc_jax.networks import mlp
+from xdesc_jax.networks.batch_norm import masked_moments
 from xdesc_jax.networks.mlp import BN_EPSILON, Networks
 from xdesc_jax.train.optimizer import with_average
 from xdesc_jax.train.state import TrainState
@@ -113,7 +114,7 @@ def _unfold(
             x = jax.nn.relu(x @ kernel + bias)
             continue
         x = jnp.matmul(x, kernel, precision="highest")
-        mean, var = mlp.masked_moments(x, None, None)
+        mean, var = masked_moments(x, None, None)
         params[f"norm{i}"] = {"scale": jnp.sqrt(var + BN_EPSILON), "offset": mean + bias}
         stats[f"norm{i}"] = {"mean": mean, "var": var}
         x = jax.nn.relu(x + bias)
