@@ -1,12 +1,11 @@
 """Speed of the training step over losses, numbers of descriptors and batch sizes, on whatever device is there.
 
-    python benchmarks/train_step.py [--peer] [--descriptors 2 4 8] [--batches 1024 4096]
+    python benchmarks/train_step.py [--descriptors 2 4 8] [--batches 1024 4096]
 
 Samples a second, the share of the device's matrix-product rate (measured in the same run, with the same operand
 type), and the peak memory of the compiled step, for the quadratic and the linear loss at the paper's widths.
-Several steps go into one dispatch on an accelerator. A cell that does not fit says so. `--peer` compares, at 4
-descriptors and batch 1024, with a plain PyTorch implementation of the quadratic loss on the same cores (needs torch;
-target: float32 >= 1x, and >= 2x with bfloat16 on a CPU with amx_bf16). Otherwise needs jax, flax, optax and numpy.
+Several steps go into one dispatch on an accelerator. A cell that does not fit says so. `pytorch_step.py` compares with
+PyTorch on the same cores. Needs jax, flax, optax and numpy.
 """
 
 from __future__ import annotations
@@ -150,7 +149,6 @@ def main() -> None:
     parser.add_argument("--variants", nargs="+", default=["quadratic", "linear"])
     parser.add_argument("--matmul", choices=["float32", "bfloat16"], default="bfloat16" if accelerator else "float32")
     parser.add_argument("--together", type=int, default=16 if accelerator else 1, help="steps of one dispatch")
-    parser.add_argument("--peer", action="store_true", help="compare with PyTorch")
     given = parser.parse_args()
     device = jax.local_devices()[0]
     peak = peak_rate(given.matmul)
@@ -162,10 +160,6 @@ def main() -> None:
         for size in given.batches
     ]
     show(f"training step, paper widths, {given.together} steps a dispatch", COLUMNS, rows)
-    if given.peer:
-        from pytorch_step import compare
-
-        compare(show)
 
 
 if __name__ == "__main__":

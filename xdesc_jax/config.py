@@ -38,8 +38,9 @@ class ModelConfig:
     """Hidden widths where the descriptor's own are (256, 256)."""
     normalization: Literal["batch", "none"] = "batch"
     """Batch norm behind each hidden layer, as in the paper, or none."""
-    matmul: Literal["float32", "bfloat16"] = "float32"
-    """Operand type of the networks' matrix products; sums and parameters stay float32."""
+    matmul: Literal["float32", "bfloat16", "auto"] = "float32"
+    """Operand type of the networks' matrix products; sums and parameters stay float32. `auto` is bfloat16 where the
+    devices multiply it faster, by a measurement when the run starts, which the run keeps; else float32."""
     precision: Precision = "default"
     """How exactly TPU and GPU multiply the networks' float32 operands: `default` is one pass of bfloat16 on TPU and
     TF32 on newer NVIDIA devices, `high` three passes on TPU and TF32, `highest` float32 itself. A CPU's are float32."""

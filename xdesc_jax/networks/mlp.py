@@ -74,7 +74,7 @@ class Linear(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         kernel = self.param("kernel", nn.initializers.lecun_uniform(), (x.shape[-1], self.width))
-        if self.matmul == "bfloat16":
+        if self.matmul == "bfloat16":  # "auto" is settled before a step is built
             product = bfloat16_matmul(x, kernel)
         else:
             product = jnp.matmul(x, kernel, precision=self.precision)

@@ -26,6 +26,7 @@ from xdesc_jax.sweep.member_run import MemberRun
 from xdesc_jax.train.checkpoint import METRIC, Checkpoints, Position
 from xdesc_jax.train.devices import Devices
 from xdesc_jax.train.loop import fit
+from xdesc_jax.train.operands import settled
 from xdesc_jax.train.optimizer import alike
 from xdesc_jax.train.run_directory import resumed
 from xdesc_jax.train.state import TrainState
@@ -66,7 +67,8 @@ def train_group(
         training, validation = preparation.open_splits(info.path, shared, specs)
         statistics = preparation.statistics_of(folder, training, specs, shared)
         rows = preparation.validation_rows(validation, shared, specs, statistics)
-    plain, networks = (build_networks(specs, shared.model, axis) for axis in (None, devices.axis_name))
+    model = settled(shared.model, shared.batch_size // len(devices.devices), workdir)
+    plain, networks = (build_networks(specs, model, axis) for axis in (None, devices.axis_name))
     group = (folder.name, len(members))
     runs = [MemberRun(workdir, m, info, own, statistics, group) for m, own in zip(members, taken, strict=True)]
     checkpoints = Checkpoints(folder, folder.name)

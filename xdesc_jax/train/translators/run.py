@@ -22,6 +22,7 @@ from xdesc_jax.train import hosts
 from xdesc_jax.train.checkpoint import Checkpoints, Position
 from xdesc_jax.train.devices import Backend, Devices
 from xdesc_jax.train.loop import fit
+from xdesc_jax.train.operands import settled
 from xdesc_jax.train.run_directory import clear, figure_told, history, resumed
 from xdesc_jax.train.state import TrainState
 from xdesc_jax.train.translators import inputs, preparation
@@ -93,6 +94,7 @@ def train(
             keep_frozen(run, init)
         with console.status("measuring the training rows"):
             statistics = preparation.statistics_of(run, training, specs, config)
+        model = settled(config.model, config.batch_size // len(devices.devices), run)
     with console.status("reading the validation rows"):
         rows = preparation.validation_rows(validation, config, specs, statistics)
     console.settings(
@@ -108,7 +110,7 @@ def train(
             "backend": backend if backend != "pmap" else None,
         },
     )
-    networks = build_networks(specs, config.model, devices.axis_name)
+    networks = build_networks(specs, model, devices.axis_name)
     if frozen is not None:
         plain, networks = (freeze_members(n, frozen, statistics.scale) for n in (plain, networks))
     step = preparation.step_of(networks, config, specs, statistics, training.batches_per_epoch)
