@@ -18,6 +18,7 @@ from tests.support.root import SUPPORT
 from xdesc_jax.config import OptimizerConfig
 from xdesc_jax.data.schema import RecordInfo
 from xdesc_jax.train import hosts
+from xdesc_jax.train.descriptors.run import train_descriptor
 from xdesc_jax.train.translators import preparation
 from xdesc_jax.train.translators.run import train
 from xdesc_jax.train.translators.trained import load_model
@@ -156,10 +157,14 @@ def test_what_two_hosts_began_three_end_as_one_does(stopped_by_two, config_file,
 
 
 @pytest.mark.parametrize("resident", [False, True])
-def test_two_hosts_train_a_descriptor_as_one_does(resident, descriptor_run, pair_parts, descriptor_config, tmp_path):
-    """With augmentation and dropout; the second time stopped by SIGTERM and gone on with under the other form."""
+def test_two_hosts_train_a_descriptor_as_one_does(resident, pair_parts, descriptor_config, tmp_path):
+    """With augmentation and dropout; the second time stopped by SIGTERM and gone on with under the other form.
+
+    The rate is so low that rounding does not decide later on which negative is the hardest.
+    """
     run, config = tmp_path / "run", tmp_path / "config.py"
-    values = repr(dataclasses.asdict(descriptor_config))
+    slow = dataclasses.replace(descriptor_config, optimizer=OptimizerConfig(1e-5, "linear", 2))
+    values = repr(dataclasses.asdict(slow))
     config.write_text(
         "from xdesc_jax.config import from_dict\nfrom xdesc_jax.train.descriptors.config import DescriptorConfig\n\n\n"
         f"def get_config():\n    return from_dict({values}, DescriptorConfig)\n"
@@ -174,17 +179,15 @@ def test_two_hosts_train_a_descriptor_as_one_does(resident, descriptor_run, pair
         words.append("--backend=sharded")
     ended = finished(start(2, 2, words, "train-descriptor"))
     assert [status for status, _, _ in ended] == [0, 0], ended
-    found, wanted = losses(run), losses(descriptor_run)
     if resident:  # another order of rows
-        assert sorted(found)[-1] == 8 and (run / "start.json").exists()
+        assert sorted(losses(run))[-1] == 8 and (run / "start.json").exists()
         return
+    one = train_descriptor(slow, pair_parts, tmp_path / "one")
+    found, wanted = losses(run), losses(one)
     assert sorted(found) == sorted(wanted)
-    steps = sorted(wanted)
-    np.testing.assert_allclose([found[s] for s in steps[:3]], [wanted[s] for s in steps[:3]], rtol=1e-4)
-    # Rounding decides in the end which of two negatives is the hardest.
-    np.testing.assert_allclose([found[s] for s in steps], [wanted[s] for s in steps], rtol=2e-2)
-    figures = [json.loads((path / "validation.json").read_text())[-1] for path in (run, descriptor_run)]
-    assert figures[0]["mean_loss"] == pytest.approx(figures[1]["mean_loss"], rel=1e-2)
+    np.testing.assert_allclose([found[s] for s in wanted], list(wanted.values()), rtol=1e-4)
+    figures = [json.loads((path / "validation.json").read_text())[-1] for path in (run, one)]
+    assert figures[0]["mean_loss"] == pytest.approx(figures[1]["mean_loss"], rel=1e-4)
 
 
 @pytest.mark.parametrize("how", ["SIGSTOP", "SIGKILL"])

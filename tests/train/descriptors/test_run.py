@@ -92,7 +92,8 @@ def test_the_other_form_trains_the_same(descriptor_run, pair_parts, descriptor_c
         assert a.keys() == b.keys() and a["step"] == b["step"]
         assert a.get("loss", 0) == pytest.approx(b.get("loss", 0), rel=1e-3)
     for a, b in zip(weights(run), weights(descriptor_run), strict=True):
-        np.testing.assert_allclose(a, b, atol=5e-3)  # rounding decides which negative is the hardest
+        # Where a gradient is about zero, rounding decides which way Adam goes a whole step; a weight goes .004 in all.
+        assert np.mean(np.abs(a - b)) < 5e-4
     train_descriptor(descriptor_config, pair_parts, run)  # finished: the other form accepts the run
 
 
