@@ -97,6 +97,11 @@ def test_seeds_give_orders_of_their_own():
     assert len(orders) == 20
 
 
+def test_every_shard_has_an_order_of_its_own_and_another_with_another_seed():
+    orders = {tuple(Deal(60, 20, seed).order(shard).tolist()) for seed in range(5) for shard in range(3)}
+    assert len(orders) == 15
+
+
 def test_the_shards_of_a_photo_take_the_memory_of_its_rows_whatever_the_split_holds():
     deal = Deal(10**9, 16384, 0)
     deal.shard_of(0, 10)
