@@ -5,11 +5,13 @@
 The peers: COLMAP's objects one observation at a time (`model`: 1 M observations, and `update`: 0.2 M of them observed
 anew), a digest of all bytes (`inputs`: 1 GB), h5py's `visititems` (`store`: 3000 photos), a stable sort of each row of
 cosines (`retrieve`: 1024 queries of 60 000 photos), tuples of names (`pairs`: 0.5 M pairs of 3000 photos), arrays as
-they are (`matches`: 1500 pairs with 150 matches of 4000 keypoints), all distances (`spacing`: 4000 cameras). `--factor`
-multiplies these sizes. Each way runs in a process of its own, in turn, `--rounds` times, and both give the same result.
-Prints the median seconds of the processor and the peak memory of both, the peer's time over ours (target above 1), and
-for `matches`, which pays a little time for it, the bytes on the disk (target a tenth). With `--factor 10`, `model` is
-to stay under 20 s.
+they are (`matches`: 1500 pairs with 150 matches of 4000 keypoints), all distances (`spacing`: 4000 cameras), numpy's
+permutation of all rows (`deal`: a worker that has 200 of 50 000 photos of 1000 rows), a file opened for each photo and
+shard (`spread`: 1000 photos of 500 rows, 500 shards), and for each shard and column (`read`: 2 columns of 2000 shards
+of 250 rows). `--factor` multiplies these sizes. Each way runs in a process of its own, in turn, `--rounds` times, and
+both give the same result (`deal`: one of as many rows, in another order). Prints the median seconds of the processor
+and the peak memory of both, the peer's time over ours (target above 1), and for `matches`, which pays a little time for
+it, the bytes on the disk (target a tenth). With `--factor 10`, `model` is to stay under 20 s.
 """
 
 from __future__ import annotations
@@ -262,6 +264,78 @@ def spacing(folder: Path, way: str) -> str:
     return told(found)
 
 
+# --- Records ---------------------------------------------------------------------------------------------------
+
+
+def deal(folder: Path, way: str) -> str:
+    from xdesc_jax.data.deal import Deal
+
+    photos = round(50_000 * json.loads((folder / "factor").read_text()))
+    rows = Deal(photos * 1000, 16384, 0)
+    mine = 1000 * np.random.default_rng(0).choice(photos, 200, replace=False)
+    if way == "ours":
+        return told(sum(len(rows.shard_of(start, start + 1000)) for start in mine.tolist()))
+    sizes = rows.shard_rows
+    shards = np.random.default_rng(0).permutation(np.repeat(np.arange(len(sizes), dtype=np.int32), sizes))
+    return told(sum(len(shards[start : start + 1000]) for start in mine.tolist()))
+
+
+def spread(folder: Path, way: str) -> str:
+    from xdesc_jax.data.deal import Deal
+    from xdesc_jax.data.schema import Column, row_dtype
+    from xdesc_jax.data.spread import Spreader, by_shard, packed
+
+    columns = {"brief": Column(np.dtype(np.uint8), (64,)), "photo": Column(np.dtype(np.int32), ())}
+    photos, dtype = round(1000 * json.loads((folder / "factor").read_text())), row_dtype(columns)
+    rows = Deal(photos * 500, 1000, 0)
+    raw, result, rng = folder / way, hashlib.sha256(), np.random.default_rng(0)
+    added = ({"brief": rng.integers(256, size=(500, 64)), "photo": np.full(500, photo)} for photo in range(photos))
+    if way == "ours":
+        with Spreader(raw, columns, rows) as spreader:
+            for photo in added:
+                spreader.add(photo)
+            for shard in spreader.shards():
+                result.update(packed(shard, dtype).data)
+        return result.hexdigest()[:12]
+    raw.mkdir(exist_ok=True)
+    for start, photo in enumerate(added):
+        for index, part in by_shard(packed(photo, dtype), rows.shard_of(500 * start, 500 * start + 500)):
+            with (raw / f"{index:05d}.rows").open("ab") as file:
+                file.write(part.data)
+    for index in range(rows.shards):
+        result.update(np.fromfile(raw / f"{index:05d}.rows", dtype)[rows.order(index)].data)
+        (raw / f"{index:05d}.rows").unlink()
+    return result.hexdigest()[:12]
+
+
+def make_read(folder: Path, factor: float) -> None:
+    from xdesc_jax.data.columns import file_name
+    from xdesc_jax.data.schema import RecordInfo
+    from xdesc_jax.descriptors import get_spec
+
+    shards = round(2000 * factor)
+    info = RecordInfo(folder, "npy", {"brief": get_spec("brief")}, {"train": (250,) * shards}, False, (), {}, {})
+    for name in ("brief", "photo"):
+        column = info.columns[name]
+        np.save(folder / file_name("train", name), np.zeros((250 * shards, *column.shape), column.dtype))
+    info.save()
+
+
+def read(folder: Path, way: str) -> str:
+    from xdesc_jax.data.columns import ColumnSource, open_column
+
+    source = ColumnSource(folder, "train", 250, ["brief"], window=1)
+    order = [shard for window in source._order.windows(0) for shard in window]
+    START.append(time.process_time())
+    if way == "ours":
+        return told(sum(len(piece["brief"]) for piece in source._read_shards(order)))
+    found = 0
+    for shard in order:
+        maps = {name: open_column(source.info, "train", name) for name in ("brief", "photo")}
+        found += len({n: np.array(values[250 * shard : 250 * shard + 250]) for n, values in maps.items()}["brief"])
+    return told(found)
+
+
 # --- All of them -----------------------------------------------------------------------------------------------
 
 START: list[float] = []  # of the part that is timed, where something is read before
@@ -269,6 +343,7 @@ WORK: dict[str, tuple[Callable[[Path, float], None], Callable[[Path, str], str]]
     "model": (make_model, model), "update": (make_model, update), "inputs": (make_inputs, inputs),
     "store": (make_store, store), "retrieve": (make_retrieve, retrieve), "pairs": (make_pairs, pairs),
     "matches": (lambda *_: None, matches), "spacing": (lambda *_: None, spacing),
+    "deal": (lambda *_: None, deal), "spread": (lambda *_: None, spread), "read": (make_read, read),
 }  # fmt: skip
 
 

@@ -259,3 +259,72 @@ def test_the_command_line_takes_beams_options_with_and_without_dashes(tmp_path, 
     assert "--direct_runner_bundle_repeat=1, --direct_num_workers=1" in capsys.readouterr().err
     assert main([*words, "--overwrite", "--beam-options=--direct_runner_bundle_repeat=1"]) == 0
     assert "--direct_runner_bundle_repeat=1" in capsys.readouterr().err
+
+
+def test_feature_files_are_opened_for_each_step_and_blocks_made_for_each_shard_however_many_photos_there_are(
+    tmp_path, monkeypatch
+):
+    from xdesc_jax.data import paired
+
+    opened, blocks, shards = [], [], 0
+    store, found = paired.FeatureStore, beam_steps.DealRows._blocks
+    monkeypatch.setattr(paired, "FeatureStore", lambda path, *spec: opened.append(path) or store(path, *spec))
+    monkeypatch.setattr(
+        beam_steps.DealRows, "_blocks", lambda self: (blocks.append(block) or block for block in found(self))
+    )
+    made = []
+    for photos in (6, 48):
+        counts = {f"{i:02d}.jpg": 240 // photos for i in range(photos)}
+        folder = tmp_path / str(photos)
+        folder.mkdir()
+        paths = tuple(write_store(folder / f"{name}.h5", name, counts) for name in ("brief", "sift"))
+        opened.clear(), blocks.clear()
+        info = records_beam(folder / "out", paired=paths, validation_share=0.0, rows_per_shard=20)
+        shards = len(info.shards["train"])
+        made.append((len(opened), len(blocks) / shards))
+    bundles = 2  # that the runner makes of them here
+    assert shards == 10 and all(files <= 2 * (1 + 2 * bundles) and share <= bundles for files, share in made), made
+
+
+def test_rows_that_are_held_in_small_parts_give_the_files_of_the_local_stage(tmp_path, stores, monkeypatch):
+    records(tmp_path / "local", paired=tuple(stores), rows_per_shard=6)
+    monkeypatch.setattr(beam_steps, "HELD_BYTES", 2000)  # some rows
+    records_beam(tmp_path / "out", paired=tuple(stores), rows_per_shard=6)
+    assert same_files(tmp_path / "out", tmp_path / "local")
+
+
+def test_what_goes_to_every_worker_does_not_grow_with_the_photos(tmp_path, stores, monkeypatch):
+    import pickle
+
+    sizes, process = [], beam_steps.DealRows.process
+
+    def sized(self, photo, deals):
+        sizes.append((len(pickle.dumps(deals)), len(pickle.dumps(photo))))
+        return process(self, photo, deals)
+
+    monkeypatch.setattr(beam_steps.DealRows, "process", sized)
+    found = []
+    for photos in (2, 40):
+        folder = tmp_path / str(photos)
+        folder.mkdir()
+        counts = {f"{i:02d}.jpg": 80 // photos for i in range(photos)}
+        paths = tuple(write_store(folder / f"{name}.h5", name, counts) for name in ("brief", "sift"))
+        records_beam(folder / "out", paired=paths, validation_share=0.0)
+        found.append(max(sizes))
+        sizes.clear()
+    assert found[0] == found[1]
+
+
+def test_progress_is_looked_for_the_more_seldom_the_longer_it_takes():
+    now, looked = [0.0], []
+
+    def look():
+        looked.append(now[0])
+        now[0] += 2
+        return str(len(looked))
+
+    progress, told = stage.paced(look, clock=lambda: now[0]), []
+    for _ in range(90):
+        told.append(progress())
+        now[0] += 1
+    assert looked == [0, 42, 84] and told[:2] == ["1", "1"] and told[-1] == "3"

@@ -71,6 +71,31 @@ def test_memory_stays_at_one_window_whatever_the_size_of_the_set(npy):
     assert peak < 3 * BLOCK_ROWS * row_bytes + 100_000
 
 
+@pytest.mark.parametrize("window", [1, 8])
+def test_each_file_is_opened_once_an_epoch_whatever_the_number_of_blocks(npy, monkeypatch, window):
+    source = open_source(npy, "train", 64, window=window)
+    assert len(source.info.shard_rows("train")) > 40
+    opened = []
+    monkeypatch.setattr(columns, "open", lambda path, mode: opened.append(path.name) or path.open(mode), raising=False)
+    mapped = columns.open_column
+    monkeypatch.setattr(columns, "open_column", lambda *args: opened.append(args[-1]) or mapped(*args))
+    for epoch in range(2):
+        assert sum(batch["mask"].sum() for batch in source.epoch(epoch)) == source.batches_per_epoch * 64
+        names = ["brief", "photo", "sift"]  # for what it says of itself, and for its rows
+        assert sorted(opened) == sorted([*names, *(f"train.{name}.npy" for name in names)])
+        opened.clear()
+
+
+def test_a_file_that_becomes_shorter_while_it_is_read_is_named(npy):
+    source = open_source(npy, "train", 64, window=1, shuffle=False)
+    batches = source.epoch(0)
+    next(batches)
+    with open(npy / "train.sift.npy", "r+b") as file:
+        file.truncate(512 * 2 * BLOCK_ROWS)
+    with pytest.raises(ValueError, match=r"train\.sift\.npy: damaged, ends before row \d+"):
+        list(batches)
+
+
 def test_a_file_of_another_shape_is_named_with_both_shapes(npy):
     rows = open_source(npy, "train", 8).rows
     file = npy / "train.brief.npy"

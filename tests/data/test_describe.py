@@ -82,3 +82,16 @@ def test_a_descriptor_that_needs_the_photo_is_refused_before_anything_is_written
     with pytest.raises(ValueError, match="opencv-sift"):
         describe(made.path, tmp_path / "more", descriptors=("opencv-sift",))
     assert not (tmp_path / "more").exists()
+
+
+def test_patches_are_described_a_shard_at_a_time(made, tmp_path, monkeypatch):
+    from xdesc_jax.features import describe as features
+
+    counts, whole = [], features.describe_patches
+    monkeypatch.setattr(
+        features,
+        "describe_patches",
+        lambda names, patches, *rest: counts.append(len(patches)) or whole(names, patches, *rest),
+    )
+    describe(made.path, tmp_path / "more", descriptors=("brief",))
+    assert max(made.counts.values()) > 4 and max(counts) == 4 and sum(counts) == sum(made.counts.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from xdesc_jax.data.places import Counted, Layout, lay_out, plan_counted
+from xdesc_jax.data.places import Counted, Layout, Placed, lay_out, plan_counted
 from xdesc_jax.data.plan import RecordSettings
 from xdesc_jax.data.schema import Column, row_dtype
 from xdesc_jax.data.spread import Spreader, by_shard, packed
@@ -16,26 +16,25 @@ PHOTOS = [Counted(i, f"{i}.jpg", rows=rows) for i, rows in enumerate(ROWS)]
 SETTINGS = RecordSettings(validation_share=0.4, seed=3, rows_per_shard=5)
 
 
-def columns_of(photo: Counted) -> dict[str, np.ndarray]:
+def columns_of(photo: Placed) -> dict[str, np.ndarray]:
     x = np.arange(3 * photo.rows, dtype=np.float32).reshape(-1, 3) + 100 * photo.index
     return {"x": x, "photo": np.full(photo.rows, photo.index, np.int32)}
 
 
 def test_photos_dealt_one_by_one_in_any_order_give_the_shards_of_the_spreader(tmp_path):
     layout = lay_out(PHOTOS[::-1], SETTINGS, strict=False)
-    assert set(layout.places) == {p.name for p in PHOTOS if p.rows}
+    assert [p.name for p in layout.photos] == [p.name for p in PHOTOS if p.rows]
     blocks: dict[tuple[str, int], list[tuple[int, bytes]]] = {}
-    for photo in (PHOTOS[i] for i in (5, 0, 3, 2, 4)):
-        split, before, rows = layout.places[photo.name]
-        shards = layout.deals[split].shard_of_row()[before : before + rows]
-        for shard, part in by_shard(packed(columns_of(photo), row_dtype(COLUMNS)), shards):
-            blocks.setdefault((split, shard), []).append((before, part.tobytes()))
+    for placed in (layout.photos[i] for i in (4, 0, 2, 1, 3)):
+        shards = layout.deals[placed.split].shard_of(placed.before, placed.before + placed.rows)
+        for shard, part in by_shard(packed(columns_of(placed), row_dtype(COLUMNS)), shards):
+            blocks.setdefault((placed.split, shard), []).append((placed.before, part.tobytes()))
     for split, deal in layout.deals.items():
-        spreader = Spreader(tmp_path / split, COLUMNS, deal)
-        for photo in PHOTOS:
-            if photo.rows and layout.places[photo.name][0] == split:
-                spreader.add(columns_of(photo))
-        expected = list(spreader.shards())
+        with Spreader(tmp_path / split, COLUMNS, deal) as spreader:
+            for placed in layout.photos:
+                if placed.split == split:
+                    spreader.add(columns_of(placed))
+            expected = list(spreader.shards())
         assert len(expected) > 1
         for shard, columns in enumerate(expected):
             joined = b"".join(data for _, data in sorted(blocks.pop((split, shard))))
@@ -47,26 +46,26 @@ def test_photos_dealt_one_by_one_in_any_order_give_the_shards_of_the_spreader(tm
 
 def test_rows_before_a_photo_are_counted_by_hand():
     layout = lay_out(PHOTOS, RecordSettings(validation_share=0, rows_per_shard=10), strict=False)
-    assert layout.places == {
-        "0.jpg": ("train", 0, 7),
-        "2.jpg": ("train", 7, 1),
-        "3.jpg": ("train", 8, 13),
-        "4.jpg": ("train", 21, 4),
-        "5.jpg": ("train", 25, 2),
-    }
+    assert layout.photos == [
+        Placed(0, "0.jpg", 7, "train", 0),
+        Placed(2, "2.jpg", 1, "train", 7),
+        Placed(3, "3.jpg", 13, "train", 8),
+        Placed(4, "4.jpg", 4, "train", 21),
+        Placed(5, "5.jpg", 2, "train", 25),
+    ]
     assert layout.deals["train"].shard_rows == [9, 9, 9] and layout.deals["validation"].shard_rows == []
 
 
 def test_a_photo_that_stops_the_run_leaves_nothing_to_write():
     unreadable = [*PHOTOS, Counted(6, "6.jpg", unreadable="6.jpg: cut short")]
     assert lay_out(unreadable, SETTINGS, strict=False) == lay_out(PHOTOS, SETTINGS, strict=False)
-    assert lay_out(unreadable, SETTINGS, strict=True) == Layout({}, {})
-    assert lay_out([*PHOTOS, Counted(6, "6.jpg", error="NaN")], SETTINGS, strict=False) == Layout({}, {})
+    assert lay_out(unreadable, SETTINGS, strict=True) == Layout({}, [])
+    assert lay_out([*PHOTOS, Counted(6, "6.jpg", error="NaN")], SETTINGS, strict=False) == Layout({}, [])
     assert [p.stops(strict) for p in unreadable[-2:] for strict in (False, True)] == ["", "", "", "6.jpg: cut short"]
 
 
 def test_photos_without_rows_are_an_error_that_counts_the_readable_ones():
     photos = [Counted(0, "a"), Counted(1, "b"), Counted(2, "c", unreadable="c: cut short")]
-    assert lay_out(photos, SETTINGS, strict=False) == Layout({}, {})
+    assert lay_out(photos, SETTINGS, strict=False) == Layout({}, [])
     with pytest.raises(ValueError, match="none of the 2 photos has a valid row"):
         plan_counted(photos, SETTINGS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -84,6 +86,19 @@ def test_finished_records_are_kept_and_others_refused_unless_told(tmp_path, stor
     with pytest.raises(FileExistsError, match="made with another configuration"):
         records(out, paired=tuple(stores), format="npy", seed=1)
     assert records(out, paired=tuple(stores), format="npy", seed=1, overwrite=True).config["seed"] == 1
+
+
+def test_records_that_an_earlier_deal_made_are_read_and_told_from_those_of_this_one(tmp_path, stores):
+    options = {"paired": tuple(stores), "format": "npy", "rows_per_shard": 6}
+    made = records(tmp_path / "out", **options)
+    config = {key: value for key, value in made.config.items() if key != "deal"}
+    dataclasses.replace(made, config=config).save()
+    earlier = RecordInfo.load(tmp_path / "out")
+    assert made.config["deal"] == 2 and earlier.config == config and earlier.config_hash != made.config_hash
+    assert len(all_rows(tmp_path / "out", "train")["photo"]) == made.counts["train"]
+    with pytest.raises(FileExistsError, match=f"hash {earlier.config_hash}, now {made.config_hash}"):
+        records(tmp_path / "out", **options)
+    assert records(tmp_path / "out", overwrite=True, **options) == made
 
 
 def test_a_folder_may_be_called_like_markup(tmp_path, stores, capsys):

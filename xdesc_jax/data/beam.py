@@ -4,9 +4,9 @@ In: photos, or aligned feature files, in a folder that all workers see under the
 folder, byte for byte, as `build.build` writes from them on machines of one kind. Photos need no feature files:
 extraction is the first step. The pipeline:
 
-    names -> extract or read, count -> plan: split, rows before each photo, deal of rows to shards
-                     |                              | side input
-                     +-> read the kept features ----+-> blocks (photo, shard) -> by shard -> order -> one file a shard
+    names -> extract or read, count -> plan: split, deal of rows to shards, rows before each photo
+                                                    | side input                  |
+              one file a shard <- order <- by shard <- blocks (shard) <- read the kept features
 
 Features of finished photos are kept beside the output until it is complete, in the very files that `xdesc records`
 keeps without --beam, so that either goes on where the other was stopped. A bundle of work that a runner tries again,
@@ -16,8 +16,12 @@ or twice at once, writes the same files, each under its name only when it is who
 from __future__ import annotations
 
 import dataclasses
+import functools
+import math
 import os
 import shutil
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +38,8 @@ from xdesc_jax.data.plan import RecordSettings
 from xdesc_jax.data.rows import ReadableSource
 from xdesc_jax.data.schema import RecordInfo, columns_of
 from xdesc_jax.files.whole import read_json
+
+PAUSE = 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,14 +104,29 @@ class Pipeline:
 
         def move(folder: Path) -> None:
             for split, deal in plan.deals.items():
-                for shard in range(len(deal.shard_rows)):
+                for shard in range(deal.shards):
                     name = shard_name(split, shard, deal)
                     os.replace(_written(shards / name), folder / name)
 
         return publish(out, work, move, source, settings.format, plan, config)
 
 
+def paced(text: Callable[[], str], clock: Callable[[], float]) -> Callable[[], str]:
+    """`text`, but the last one again for `PAUSE` times as long as that took: a million files are not found at once."""
+    last, due = "", -math.inf
+
+    def again() -> str:
+        nonlocal last, due
+        if (start := clock()) >= due:
+            last = text()
+            due = (end := clock()) + PAUSE * (end - start)
+        return last
+
+    return again
+
+
 def _run(pipeline: beam.Pipeline, runner: str, work: Path, photos: int) -> None:
+    @functools.partial(paced, clock=time.monotonic)
     def progress() -> str:
         # Counters of a runner come when it is done, of some never; all write their files here.
         extracted = sum(1 for _ in (work / "parts").glob("**/*.npz"))

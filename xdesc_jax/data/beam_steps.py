@@ -1,32 +1,38 @@
 """The steps of the Beam pipeline that makes records, each a function of one photo or one shard.
 
 In: photo names, and what reads a photo's rows. Out: the shards' files, and how many rows each photo has. Elements
-between steps are names, counts, and the packed rows of a photo that go to one shard.
+between steps are names, counts, and the packed rows of some photos that go to one shard. One worker lays out all
+photos; the others know those that they have in work.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
+import operator
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import apache_beam as beam
 import numpy as np
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.windowed_value import WindowedValue
 
-from xdesc_jax.data.places import Counted, Layout, lay_out
+from xdesc_jax.data.deal import Deal
+from xdesc_jax.data.places import Counted, Placed, lay_out
 from xdesc_jax.data.plan import RecordSettings
 from xdesc_jax.data.rows import RowReader
 from xdesc_jax.data.schema import KEYPOINT, PHOTO, Column, row_dtype
 from xdesc_jax.data.source import Columns
-from xdesc_jax.data.spread import Deal, by_shard, packed
+from xdesc_jax.data.spread import by_shard, packed
 from xdesc_jax.features.images import UnreadablePhoto
-from xdesc_jax.files.whole import staged, write_json
+from xdesc_jax.files.whole import read_json, staged, write_json
 
-COUNTED = "counted.json"
+NAMES, COUNTED = "names.json", "counted.json"
+HELD_BYTES = 64 << 20  # rows that wait in a worker for others of their shard
 Key = tuple[str, int]  # split, shard
-Block = tuple[int, bytes]  # rows of the split before it, packed rows
+Block = tuple[bytes, bytes]  # numbers of rows in their split (int64), packed rows
+Deals = dict[str, Deal]
 
 
 def add_steps(
@@ -49,22 +55,30 @@ def add_steps(
         folder: receives the shards, and what was counted, as JSON.
         strict: write no shard if a photo cannot be read.
     """
+    write_json(folder / NAMES, names)  # in the pipeline's description, a million are too many for some runners
     found = (
         pipeline
-        | "names" >> beam.Create(list(enumerate(names)))
+        | "list" >> beam.Create([folder / NAMES])
+        | "names" >> beam.FlatMap(_numbered)
         | "spread names" >> beam.Reshuffle()
         | "count" >> beam.ParDo(CountRows(reader, settings))
     )
     listed = found | "list counts" >> beam.combiners.ToList()
     _ = listed | "keep counts" >> beam.Map(_write_counted, folder / COUNTED)
-    layout = beam.pvalue.AsSingleton(listed | "plan" >> beam.Map(lay_out, settings, strict))
+    layout = listed | "plan" >> beam.Map(lay_out, settings, strict)
+    deals = beam.pvalue.AsSingleton(layout | "deals" >> beam.Map(operator.attrgetter("deals")))
     _ = (
-        found
+        layout
+        | "photos" >> beam.FlatMap(operator.attrgetter("photos"))
         | "spread photos" >> beam.Reshuffle()
-        | "deal" >> beam.ParDo(DealRows(reader, settings, columns), layout)
+        | "deal" >> beam.ParDo(DealRows(reader, settings, columns), deals)
         | "by shard" >> beam.GroupByKey()
-        | "write" >> beam.ParDo(WriteShard(folder, columns), layout)
+        | "write" >> beam.ParDo(WriteShard(folder, columns), deals)
     )
+
+
+def _numbered(path: Path) -> Iterator[tuple[int, str]]:
+    yield from enumerate(read_json(path))
 
 
 def _write_counted(photos: list[Counted], path: Path) -> None:
@@ -76,7 +90,7 @@ def shard_name(split: str, shard: int, deal: Deal) -> str:
     """Name of a shard's file."""
     from xdesc_jax.data import builder  # tensorflow, where it is needed anyway
 
-    return builder.file_name(split, shard, len(deal.shard_rows))
+    return builder.file_name(split, shard, deal.shards)
 
 
 class _Rows(beam.DoFn):
@@ -116,28 +130,44 @@ class CountRows(_Rows):
 
 @beam.typehints.with_output_types(tuple[Key, Block])
 class DealRows(_Rows):
-    """`Counted` -> blocks: the rows of a photo that go to the same shard."""
+    """`Placed` -> blocks: the rows that go to the same shard, of as many photos of a bundle as are held at once."""
 
     def __init__(self, reader: RowReader, settings: RecordSettings, columns: dict[str, Column]):
         super().__init__(reader, settings)
         self._dtype = row_dtype(columns)
 
-    def process(self, photo: Counted, layout: Layout) -> Iterator[tuple[Key, Block]]:
-        if photo.name not in layout.places:
-            return
-        split, before, expected = layout.places[photo.name]
+    def start_bundle(self) -> None:
+        self._held: dict[str, list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = {}  # by split; see `process`
+        self._bytes = 0
+
+    def process(self, photo: Placed, deals: Deals) -> Iterator[tuple[Key, Block]]:
         rows = self._kept(photo.name)
-        if (count := len(rows[KEYPOINT])) != expected:
-            raise ValueError(f"{photo.name}: has {count} rows, had {expected}; it has changed during the run")
+        if (count := len(rows[KEYPOINT])) != photo.rows:
+            raise ValueError(f"{photo.name}: has {count} rows, had {photo.rows}; it has changed during the run")
         rows[PHOTO] = np.full(count, photo.index, np.int32)
-        shards = _shard_of_row(layout.deals[split])[before : before + count]
-        for shard, part in by_shard(packed(rows, self._dtype), shards):
-            yield (split, shard), (before, part.tobytes())
+        records, end = packed(rows, self._dtype), photo.before + count
+        shards = deals[photo.split].shard_of(photo.before, end)
+        self._held.setdefault(photo.split, []).append((shards, np.arange(photo.before, end), records))
+        self._bytes += records.nbytes
+        if self._bytes >= HELD_BYTES:
+            yield from self._blocks()
 
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        window = GlobalWindow()
+        for block in self._blocks():
+            yield WindowedValue(block, window.max_timestamp(), (window,))
 
-@functools.lru_cache(maxsize=2)  # one a split; millions of rows take a second
-def _shard_of_row(deal: Deal) -> np.ndarray:
-    return deal.shard_of_row()
+    def _blocks(self) -> Iterator[tuple[Key, Block]]:
+        """The rows that are held, and no longer are."""
+        numbered = np.dtype([("number", np.int64), ("row", self._dtype)])
+        for split, held in self._held.items():
+            shards = np.concatenate([of for of, _, _ in held])
+            rows = np.empty(len(shards), numbered)
+            np.concatenate([number for _, number, _ in held], out=rows["number"])
+            np.concatenate([records for _, _, records in held], out=rows["row"])
+            for shard, part in by_shard(rows, shards):
+                yield (split, shard), (part["number"].tobytes(), part["row"].tobytes())
+        self.start_bundle()
 
 
 class WriteShard(beam.DoFn):
@@ -146,14 +176,15 @@ class WriteShard(beam.DoFn):
     def __init__(self, folder: Path, columns: dict[str, Column]):
         self._folder, self._columns = folder, columns
 
-    def process(self, shard: tuple[Key, Iterable[Block]], layout: Layout) -> None:
+    def process(self, shard: tuple[Key, Iterable[Block]], deals: Deals) -> None:
         from xdesc_jax.data import builder
 
         (split, index), blocks = shard
-        deal = layout.deals[split]
-        rows = np.frombuffer(b"".join(data for _, data in sorted(blocks)), row_dtype(self._columns))
-        if len(rows) != (expected := deal.shard_rows[index]):
+        deal, found = deals[split], list(blocks)
+        numbers = np.frombuffer(b"".join(part for part, _ in found), np.int64)
+        rows = np.frombuffer(b"".join(part for _, part in found), row_dtype(self._columns))
+        if len(rows) != (expected := deal.rows_of(index)):
             raise ValueError(f"shard {index} of {split} has {len(rows)} rows, expected {expected}")
-        rows = rows[deal.order(index)]
+        rows = rows[np.argsort(numbers)[deal.order(index)]]
         with staged(self._folder / shard_name(split, index, deal)) as temporary:
             builder.write_shard(temporary, self._columns, {name: rows[name] for name in self._columns})

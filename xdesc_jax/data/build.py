@@ -6,6 +6,7 @@ unless these very records are there already.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import shutil
@@ -17,6 +18,7 @@ import numpy as np
 
 from xdesc_jax import console
 from xdesc_jax.data import columns as npy_format
+from xdesc_jax.data.deal import DEAL_VERSION
 from xdesc_jax.data.plan import Plan, RecordSettings, plan_rows
 from xdesc_jax.data.rows import RowSource
 from xdesc_jax.data.schema import FILE, KEYPOINT, PHOTO, Column, RecordInfo, columns_of
@@ -58,7 +60,7 @@ def make(
         ValueError, FileExistsError: as `build` and `is_finished`.
         InUse: another process makes them.
     """
-    config = {**dataclasses.asdict(settings), **source.config}
+    config = {**dataclasses.asdict(settings), "deal": DEAL_VERSION, **source.config}
     console.settings(f"xdesc {title} -> {out}", {**shown, "": settings}, stage)
     if is_finished(out, config, overwrite):
         console.up_to_date(out)
@@ -115,13 +117,16 @@ def build(out: Path, source: RowSource, work: Path, settings: RecordSettings, co
     plan = plan_rows(source.names, counts, settings)
     warn_without_rows(source.names, plan)
     columns = columns_of(source.specs, source.has_patches, source.has_pairs)
-    spreaders = {split: Spreader(work / split, columns, deal) for split, deal in plan.deals.items()}
-    _spread(source, settings, plan.split_of, spreaders)
+    with contextlib.ExitStack() as stack:
+        spreaders = {
+            split: stack.enter_context(Spreader(work / split, columns, deal)) for split, deal in plan.deals.items()
+        }
+        _spread(source, settings, plan.split_of, spreaders)
 
-    def write(folder: Path) -> None:
-        _write_data(folder, settings.format, columns, spreaders)
+        def write(folder: Path) -> None:
+            _write_data(folder, settings.format, columns, spreaders)
 
-    return publish(out, work, write, source, settings.format, plan, config)
+        return publish(out, work, write, source, settings.format, plan, config)
 
 
 def warn_without_rows(names: Sequence[str], plan: Plan) -> None:

@@ -67,8 +67,38 @@ class ColumnSource(ShardedSource):
 
     def _read_shards(self, shards: list[int]) -> Iterator[Columns]:
         ends = np.cumsum(self._order.shard_rows)
-        for shard in shards:
-            start, end = ends[shard] - self._order.shard_rows[shard], ends[shard]
-            # Mapped anew for each block and copied: pages of a living map count as this process's memory.
-            maps = {name: open_column(self.info, self.split, name) for name in self._columns}
-            yield {name: np.array(values[start:end]) for name, values in maps.items()}
+        with contextlib.ExitStack() as stack:
+            # Read, not mapped: pages of a living map count as this process's memory.
+            blocks = {name: stack.enter_context(_Blocks(self.info, self.split, name)) for name in self._columns}
+            for shard in shards:
+                count = self._order.shard_rows[shard]
+                yield {name: column.read(int(ends[shard]) - count, count) for name, column in blocks.items()}
+
+
+class _Blocks:
+    """Reads rows of one column from a file that stays open; use as a context manager.
+
+    Raises:
+        ValueError: as `open_column`.
+    """
+
+    def __init__(self, info: RecordInfo, split: str, name: str):
+        header = open_column(info, split, name)
+        assert isinstance(header, np.memmap)
+        self._path, self._begin, self._column = info.path / file_name(split, name), header.offset, info.columns[name]
+        self._file = open(self._path, "rb")  # noqa: SIM115 (closed by __exit__)
+
+    def __enter__(self) -> _Blocks:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def read(self, start: int, count: int) -> np.ndarray:
+        """The rows from `start` on, [count, ...]; raises ValueError where the file has become shorter."""
+        column = self._column
+        self._file.seek(self._begin + start * column.row_bytes)
+        values = np.fromfile(self._file, column.dtype, count * column.row_bytes // column.dtype.itemsize)
+        if values.nbytes != count * column.row_bytes:
+            raise ValueError(f"{self._path}: damaged, ends before row {start + count}")
+        return values.reshape(count, *column.shape)

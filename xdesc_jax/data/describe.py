@@ -1,8 +1,8 @@
 """The stage `xdesc describe`: records with patches -> the same records with further descriptors.
 
 In: a records folder that holds patches. Out: another one, in the npy format, whose rows have descriptors computed from
-these patches beside those they had. The photos need not be at hand, so new weights of a learned descriptor cost no
-new extraction.
+these patches beside those they had; a few shards are in memory at once. The photos need not be at hand, so new weights
+of a learned descriptor cost no new extraction.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-import numpy as np
-
 from xdesc_jax import console
+from xdesc_jax.data import open_source
 from xdesc_jax.data.build import is_finished, summarize
-from xdesc_jax.data.columns import file_name
-from xdesc_jax.data.resident import load_arrays
-from xdesc_jax.data.schema import PATCH, RecordInfo
+from xdesc_jax.data.columns import write_split
+from xdesc_jax.data.schema import MASK, PATCH, RecordInfo
+from xdesc_jax.data.source import Columns
 from xdesc_jax.descriptors import get_spec
 from xdesc_jax.features.weights import parse_weights
 from xdesc_jax.files.claim import beside, claimed
@@ -69,19 +68,23 @@ def describe(
     if is_finished(out, config, overwrite):
         console.up_to_date(out)
         return RecordInfo.load(out)
+
+    def described(block: Columns) -> Columns:
+        rows = {name: values[block[MASK]] for name, values in block.items()}
+        return rows | describe_patches(descriptors, rows[PATCH], {n: f for n, f in files.items() if f})
+
     specs = {**info.specs, **{name: get_spec(name) for name in descriptors}}
     made = dataclasses.replace(info, format="npy", specs=specs, has_patches=patches, config=config, files={})
     with claimed(beside(out), "xdesc describe", out), atomic(out) as folder:
         folder.mkdir()
         for split in (name for name, rows in info.counts.items() if rows):
             kept = [name for name in made.columns if name not in descriptors]
-            with console.status(f"reading {split}"):
-                arrays = load_arrays(info, split, list(dict.fromkeys([*kept, PATCH])))
-            for name in kept:
-                np.save(folder / file_name(split, name), arrays[name])
-            for name in console.track(descriptors, f"describing {split}", "descriptors"):
-                rows = describe_patches([name], arrays[PATCH], {n: f for n, f in files.items() if f})[name]
-                np.save(folder / file_name(split, name), rows)
+            source = open_source(
+                records, split, max(info.shard_rows(split)), list(dict.fromkeys([*kept, PATCH])),
+                window=1, shuffle=False, remainder="pad",
+            )  # fmt: skip
+            blocks = console.track(source.epoch(0), f"describing {split}", "shards", source.batches_per_epoch)
+            write_split(folder, split, made.columns, info.shard_rows(split), map(described, blocks))
         sizes = {file.name: file.stat().st_size for file in sorted(folder.iterdir())}
         dataclasses.replace(made, path=folder, files=sizes).save()
     summarize(found := RecordInfo.load(out))

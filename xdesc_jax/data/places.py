@@ -1,6 +1,6 @@
 """Where the rows of each photo go, for workers that know one photo at a time.
 
-In: how many rows each photo has. Out: its place among the rows of its split, from which `spread.Deal` gives the
+In: how many rows each photo has. Out: its place among the rows of its split, from which `deal.Deal` gives the
 shard of each row.
 """
 
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 
+from xdesc_jax.data.deal import Deal
 from xdesc_jax.data.plan import Plan, RecordSettings, plan_rows
-from xdesc_jax.data.spread import Deal
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Counted:
     """How many rows a photo has, or what is wrong with it.
 
@@ -34,31 +34,43 @@ class Counted:
         return self.error or (self.unreadable if strict else "")
 
 
-@dataclasses.dataclass(frozen=True)
-class Layout:
-    """The plan, and for each photo with rows how many rows of its split come before its own.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Placed:
+    """Where the rows of a photo are among those of its split.
 
     Attributes:
-        deals: of each split.
-        places: photo -> (split, rows before, rows).
+        index, name, rows: of the photo, which has some.
+        split: it is in.
+        before: rows of the split that come before its own.
     """
 
+    index: int
+    name: str
+    rows: int
+    split: str
+    before: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Layout:
+    """The deal of each split, and where each photo with rows is in it."""
+
     deals: dict[str, Deal]
-    places: dict[str, tuple[str, int, int]]
+    photos: list[Placed]
 
 
 def lay_out(photos: list[Counted], settings: RecordSettings, strict: bool) -> Layout:
     """The layout for counted photos in any order; empty where one stops the run or none has a row."""
     if any(photo.stops(strict) for photo in photos) or not any(photo.rows for photo in photos):
-        return Layout({}, {})
+        return Layout({}, [])
     plan = plan_counted(photos, settings)
     before = dict.fromkeys(plan.deals, 0)
-    places = {}
+    placed = []
     for photo in sorted(photos, key=lambda photo: photo.index):
         if split := plan.split_of.get(photo.name):
-            places[photo.name] = (split, before[split], photo.rows)
+            placed.append(Placed(photo.index, photo.name, photo.rows, split, before[split]))
             before[split] += photo.rows
-    return Layout(plan.deals, places)
+    return Layout(plan.deals, placed)
 
 
 def plan_counted(photos: list[Counted], settings: RecordSettings) -> Plan:

@@ -14,8 +14,8 @@ from typing import Literal
 
 import numpy as np
 
+from xdesc_jax.data.deal import Deal
 from xdesc_jax.data.schema import SPLITS, TRAIN, VALIDATION
-from xdesc_jax.data.spread import Deal
 
 
 @dataclasses.dataclass(frozen=True)

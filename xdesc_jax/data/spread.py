@@ -1,51 +1,27 @@
-"""Spreads rows over shards at random, in bounded memory and sequential writes.
+"""Spreads rows over shards at random, in bounded memory, few open files and sequential writes.
 
-In: rows photo by photo. Out: balanced shards, each a random sample of all photos in random order; a function
-of the seed and the order of the rows. A reader can then read whole shards and still see a mixture.
-`Deal` says where each row goes; whoever writes shards asks it, so that all write the same.
+In: rows photo by photo, and their deal. Out: balanced shards, each a random sample of all photos in random order. A
+reader can then read whole shards and still see a mixture. There may be far more shards than a process may have files
+open, so rows go to files of many shards first, and from each of these to files of fewer: a file is opened once to be
+written and once to be read, however many photos there are.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
+from xdesc_jax.data.deal import Deal
 from xdesc_jax.data.schema import Column, row_dtype
 from xdesc_jax.data.source import Columns
 
-
-@dataclasses.dataclass(frozen=True)
-class Deal:
-    """Which shard each row goes to, and the order inside a shard.
-
-    Attributes:
-        rows: how many there are.
-        rows_per_shard: the most that a shard may have.
-        seed: of the dealing and of the order inside a shard.
-    """
-
-    rows: int
-    rows_per_shard: int
-    seed: int
-
-    @property
-    def shard_rows(self) -> list[int]:
-        """Rows of each shard; they differ by one at most."""
-        count = -(-self.rows // self.rows_per_shard)
-        return np.diff(np.arange(count + 1) * self.rows // max(count, 1)).tolist()
-
-    def shard_of_row(self) -> np.ndarray:
-        """The shard of each row, int32 [rows], rows in the order of their photos."""
-        sizes = self.shard_rows
-        return np.random.default_rng(self.seed).permutation(np.repeat(np.arange(len(sizes), dtype=np.int32), sizes))
-
-    def order(self, shard: int) -> np.ndarray:
-        """What permutes the rows of a shard, which come in the order of their photos, int64 [rows of the shard]."""
-        return np.random.default_rng([self.seed, shard]).permutation(self.shard_rows[shard])
+FILES = 256  # written at the same time for a split; a process may commonly have 1024 open
+BUFFER_BYTES = 64 << 10  # of each
+CHUNK_BYTES = 16 << 20  # of a file of many shards, in memory at once
 
 
 def packed(rows: Columns, dtype: np.dtype) -> np.ndarray:
@@ -57,7 +33,7 @@ def packed(rows: Columns, dtype: np.dtype) -> np.ndarray:
 
 
 def by_shard(records: np.ndarray, shards: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Yields (shard, its rows in their order) for packed rows [n] and the shard of each, int32 [n]."""
+    """Yields (shard, its rows in their order) for packed rows [n] and the shard of each, int [n]."""
     order = np.argsort(shards, kind="stable")
     records, shards = records[order], shards[order]
     for shard, start, end in zip(*_runs(shards), strict=True):
@@ -65,7 +41,7 @@ def by_shard(records: np.ndarray, shards: np.ndarray) -> Iterator[tuple[int, np.
 
 
 class Spreader:
-    """Deals rows to shards by way of one raw file a shard.
+    """Deals rows to shards by way of raw files; use as a context manager, which closes them.
 
     Args:
         folder: for the raw files; made anew.
@@ -79,36 +55,80 @@ class Spreader:
     def __init__(self, folder: Path, columns: Mapping[str, Column], deal: Deal):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        self._folder = folder
         self._dtype = row_dtype(columns)
         self._deal = deal
         self.shard_rows = deal.shard_rows
-        self._shard_of_row = deal.shard_of_row()
+        self._files = _Files(folder, range(deal.shards), np.dtype([("shard", np.int32), ("row", self._dtype)]))
         self._added = 0
+
+    def __enter__(self) -> Spreader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._files.close()
 
     def add(self, rows: Columns) -> None:
         """Takes the rows of one photo, {column: [n, ...]}."""
         records = packed(rows, self._dtype)
-        shards = self._shard_of_row[self._added : self._added + len(records)]
-        assert len(shards) == len(records), "more rows than announced"
-        self._added += len(records)
-        for shard, part in by_shard(records, shards):
-            # Opened for each photo: there may be more shards than a process may have files open.
-            with open(self._file(shard), "ab") as file:
-                file.write(part.data)
+        start, self._added = self._added, self._added + len(records)
+        assert self._added <= self._deal.rows, "more rows than announced"
+        self._files.write(records, self._deal.shard_of(start, self._added))
 
     def shards(self) -> Iterator[Columns]:
         """Yields the shards in order, each permuted, and removes their raw files."""
-        assert self._added == len(self._shard_of_row), "fewer rows than announced"
-        for shard, expected in enumerate(self.shard_rows):
-            rows = np.fromfile(self._file(shard), self._dtype)
-            assert len(rows) == expected, f"shard {shard} has {len(rows)} rows, expected {expected}"
+        assert self._added == self._deal.rows, "fewer rows than announced"
+        for shard, rows in self._files.shards():
+            assert len(rows) == self.shard_rows[shard], f"shard {shard} has {len(rows)} rows"
             rows = rows[self._deal.order(shard)]
-            self._file(shard).unlink()
             yield {name: rows[name] for name in self._dtype.names or ()}
 
-    def _file(self, shard: int) -> Path:
-        return self._folder / f"{shard:05d}.rows"
+
+class _Files:
+    """The rows of a range of shards, in at most `FILES` raw files that are open until all rows are there.
+
+    Args:
+        folder: of the files.
+        shards: whose rows they are.
+        dtype: of a row in a file: its `shard`, and the packed `row`.
+    """
+
+    def __init__(self, folder: Path, shards: range, dtype: np.dtype):
+        self._dtype, self._first = dtype, shards.start
+        self._each = 1  # shards of a file
+        while len(shards) > FILES * self._each:
+            self._each *= FILES
+        self._parts = [shards[i : i + self._each] for i in range(0, len(shards), self._each)]
+        self._paths = [folder / f"{part.start:07d}-{part.stop - 1:07d}.rows" for part in self._parts]
+        with contextlib.ExitStack() as stack:
+            self._open = [stack.enter_context(open(path, "wb", buffering=BUFFER_BYTES)) for path in self._paths]
+            self._stack = stack.pop_all()
+
+    def write(self, records: np.ndarray, shards: np.ndarray) -> None:
+        """Adds packed rows [n], each to the file of its shard [n]."""
+        rows = np.empty(len(records), self._dtype)
+        rows["shard"], rows["row"] = shards, records
+        for file, part in by_shard(rows, (shards - self._first) // self._each):
+            self._open[file].write(part.data)
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def shards(self) -> Iterator[tuple[int, np.ndarray]]:
+        """Yields (shard, its packed rows in the order they came in) in order, and removes the files."""
+        self.close()
+        for part, path in zip(self._parts, self._paths, strict=True):
+            if len(part) == 1:
+                with open(path, "rb") as file:
+                    rows = np.fromfile(file, self._dtype)["row"]
+                path.unlink()
+                yield part.start, rows
+                continue
+            fewer = _Files(path.parent, part, self._dtype)
+            with contextlib.closing(fewer), open(path, "rb") as file:
+                while len(chunk := np.fromfile(file, self._dtype, max(1, CHUNK_BYTES // self._dtype.itemsize))):
+                    fewer.write(chunk["row"], chunk["shard"])
+            path.unlink()
+            yield from fewer.shards()
 
 
 def _runs(ascending: np.ndarray) -> tuple[list[int], list[int], list[int]]:
