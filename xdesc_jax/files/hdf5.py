@@ -100,8 +100,11 @@ def dataset(group: h5py.Group, key: str, shape: Sequence[int | None] | None = No
 
 
 def array(group: h5py.Group, key: str, dtype: Any = None, shape: Sequence[int | None] | None = None) -> np.ndarray:
-    """`dataset`, read."""
-    return np.asarray(dataset(group, key, shape), dtype)
+    """`dataset`, read; with a dtype, it has to hold real numbers, which become of it."""
+    found = dataset(group, key, shape)
+    if dtype is not None and found.dtype.kind not in "biuf":
+        raise ValueError(f"{key} has dtype {found.dtype}, expected numbers")
+    return np.asarray(found, dtype)
 
 
 def _fits(found: tuple[int, ...], expected: Sequence[int | None]) -> bool:
