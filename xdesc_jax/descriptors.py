@@ -112,7 +112,7 @@ def binary_spec(name: str, bits: int, hidden: tuple[int, ...] = (1024, 1024)) ->
 
 
 def _is_number(value: Any, *types: Any) -> bool:
-    return isinstance(value, types) and not isinstance(value, bool) and 0 < float(value) < np.inf
+    return isinstance(value, types) and not isinstance(value, bool) and 0 < value < 1 << 31
 
 
 # --- Forms -----------------------------------------------------------------------------------------------

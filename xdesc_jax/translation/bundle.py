@@ -91,13 +91,7 @@ class Bundle:
         for name, layers in self.networks.items():
             self._check_network(name, layers)
         for name, statistics in self.statistics.items():
-            width = self._spec(name, "statistics").width
-            for field, value in statistics.arrays().items():
-                expected = (width, width) if field == "photo_covariance" else (width,)
-                if value.shape != expected or not np.isfinite(value).all():
-                    raise ValueError(
-                        f"statistics/{name}/{field} has shape {value.shape}, expected {expected}, all finite"
-                    )
+            statistics.check(self._spec(name, "statistics").width, f"statistics/{name}")
         self._check_ratios()
         whole = isinstance(self.embedding_width, int) and not isinstance(self.embedding_width, bool)
         if not whole or not isinstance(self.space_id, (str, type(None))):
