@@ -108,7 +108,7 @@ def test_a_file_of_another_shape_is_named_with_both_shapes(npy):
 def test_a_file_that_is_no_array_is_named(npy):
     file = npy / "train.brief.npy"
     file.write_bytes(b"x" * file.stat().st_size)
-    with pytest.raises(ValueError, match="train.brief.npy: not a readable array"):
+    with pytest.raises(ValueError, match="train.brief.npy: not a readable .npy array"):
         next(open_source(npy, "train", 8).epoch(0))
 
 

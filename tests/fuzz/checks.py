@@ -332,7 +332,7 @@ def _translated(path: Path) -> None:
             rows = reader.descriptors(name)
             if (spec := reader.spec(name)) is not None:
                 need(spec.name == "plain", f"{name} holds {spec.name}")
-                need(rows.shape == (len(reader.keypoints(name)), 9) and np.isfinite(rows).all(), f"{name}: rows")
+                need(rows.shape[1] == 9 and np.isfinite(rows).all(), f"{name}: rows")
 
 
 def match(path: Path) -> None:
