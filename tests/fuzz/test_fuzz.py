@@ -1,4 +1,4 @@
-"""A few hostile inputs of every reader, and what the fuzz itself takes for a failure; `python -m tests.fuzz` tries more."""
+"""A few hostile inputs of every reader, and what it takes for a failure; `python -m tests.fuzz` tries more."""
 
 from __future__ import annotations
 
