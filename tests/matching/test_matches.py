@@ -147,7 +147,7 @@ def test_names_of_a_pair_that_are_no_text_are_refused(tmp_path, name):
     path = write(tmp_path, {"a/b/matches0": [0]})
     with h5py.File(path, "a") as file:
         file["a/b"].attrs.update(name0=name, name1="b")
-    with MatchFile(path) as file, pytest.raises(ValueError, match="(?s)m.h5: .a/b. is of the photo .*, expected a name"):
+    with MatchFile(path) as file, pytest.raises(ValueError, match="(?s)m.h5: .* is of the photo .*expected a name"):
         file.pairs()
 
 
@@ -163,3 +163,10 @@ def test_a_number_of_keypoints_that_is_infinite_is_refused(tmp_path):
         file["a/b"].attrs.update(rows0=np.inf, place0=np.zeros(2))
     with MatchFile(path) as file, pytest.raises(ValueError, match="m.h5: matches of 'a' and 'b' cannot be read"):
         file.indices("a", "b")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_scores_that_are_not_finite_are_refused(tmp_path, value):
+    path = write(tmp_path, {"a/b/matches0": [0, 1], "a/b/matching_scores0": [0.5, value]})
+    with MatchFile(path) as file, pytest.raises(ValueError, match="m.h5: scores of 'a' and 'b' are not all finite"):
+        file.read("a", "b")

@@ -190,6 +190,13 @@ def test_figures_that_are_not_finite_are_told_and_read_as_none(tmp_path, caplog)
     assert not counts(found)
 
 
+def test_a_record_with_half_a_character_is_refused_by_its_line(tmp_path):
+    shard(tmp_path).parent.mkdir()
+    shard(tmp_path).write_text(json.dumps(ONE | {"member": "\ud800"}) + "\n")
+    with pytest.raises(ValueError, match=r"0-of-1\.jsonl: line 1 is no result of a member: a text is no Unicode"):
+        read_results(tmp_path)
+
+
 @pytest.mark.parametrize(
     "changes",
     [

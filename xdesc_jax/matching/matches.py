@@ -201,6 +201,8 @@ class MatchFile:
             raise ValueError(
                 f"{self.path}: {name0!r} and {name1!r} have {len(scores)} scores, expected {count} as {_ROWS} has rows"
             )
+        if not np.isfinite(scores).all():
+            raise ValueError(f"{self.path}: scores of {name0!r} and {name1!r} are not all finite")
         return indices, scores[chosen] if len(scores) == count else scores
 
     def _read(

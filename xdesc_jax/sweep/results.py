@@ -247,6 +247,10 @@ def _problem(record: Any) -> str | None:
     for name, kinds in _TYPES.items():
         if not isinstance(record.get(name), kinds):
             return f"{name} is {record.get(name)!r}, expected {' or '.join(kind.__name__ for kind in kinds)}"
+    try:
+        json.dumps(record, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:  # half of a character, which JSON can hold and no table
+        return f"a text is no Unicode ({error})"
     figures = [flat_figures(record)] if record.get("figures") else []
     if bad := [item for found in figures for item in found.items() if not isinstance(item[1], _FIGURE)]:
         return f"figure {bad[0][0]} is {bad[0][1]!r}, expected a number"
