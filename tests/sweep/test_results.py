@@ -209,6 +209,7 @@ def test_a_record_with_half_a_character_is_refused_by_its_line(tmp_path):
         {"history": 7},
         {"figures": {"rank1": {"a->b": {}}}},
         {"figures": {"mean_rank1": "x"}},
+        {"figures": {"mean_rank1": 10**400}},
     ],
 )
 def test_a_record_with_values_of_other_types_is_refused_by_its_line(tmp_path, changes):

@@ -238,6 +238,10 @@ def _records(path: Path) -> Iterable[Record]:
         yield finite(record)
 
 
+def _is_figure(value: Any) -> bool:
+    return isinstance(value, _FIGURE) and (not isinstance(value, int) or value in _INT64)
+
+
 def _problem(record: Any) -> str | None:
     if not isinstance(record, dict):
         return f"found {type(record).__name__}, expected an object"
@@ -252,7 +256,7 @@ def _problem(record: Any) -> str | None:
     except UnicodeEncodeError as error:  # half of a character, which JSON can hold and no table
         return f"a text is no Unicode ({error})"
     figures = [flat_figures(record)] if record.get("figures") else []
-    if bad := [item for found in figures for item in found.items() if not isinstance(item[1], _FIGURE)]:
+    if bad := [item for found in figures for item in found.items() if not _is_figure(item[1])]:
         return f"figure {bad[0][0]} is {bad[0][1]!r}, expected a number"
     if record["status"] not in STATUSES:
         return f"status is {record['status']!r}, expected one of {', '.join(STATUSES)}"
