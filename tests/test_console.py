@@ -375,3 +375,11 @@ def test_on_a_terminal_work_inside_other_work_is_shown_below_it():
     )
     done = run_python(code, FORCE_COLOR="1", TERM="xterm-256color")
     assert "compiling the training step" in done.stderr and "2 of 2 rows" in done.stderr
+
+
+def test_an_error_is_one_line_whatever_a_file_holds(as_command, capsys):
+    as_command()
+    console.error("a.h5: version is array([[0.],\n  [0.]])\x1b[2J, expected " + "x" * 9000 + " a number")
+    told = capsys.readouterr().err
+    assert told.startswith("error: a.h5: version is array([[0.],   [0.]])\ufffd[2J, expected xxx")
+    assert told.endswith("xxx a number\n") and told.count("\n") == 1 and len(told) < 1600

@@ -167,6 +167,14 @@ def test_spec_with_unknown_fields_is_refused():
         ({"width": 0}, "width is 0"),
         ({"kind": "bits"}, "expected 'real' or 'binary'"),
         ({"kind": "binary"}, "normalized=False"),
+        ({"name": 7}, "name 7"),
+        ({"width": 3.5}, "width is 3.5, expected a whole number"),
+        ({"width": 10**400}, "width is 1000"),
+        ({"normalized": {"inner": True}}, "normalized is .*, expected True or False"),
+        ({"storage_dtype": "float16"}, "storage_dtype is 'float16'"),
+        ({"storage_scale": float("nan")}, "storage_scale is nan, expected a number above 0"),
+        ({"hidden": (16, -1)}, "hidden is .16, -1., expected widths"),
+        ({"output": ["none"]}, "output is .'none'., expected"),
     ],
 )
 def test_impossible_specs_are_refused(fields, message):

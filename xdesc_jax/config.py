@@ -319,7 +319,7 @@ def replaced(config: C, values: Mapping[str, Any]) -> C:
 
 
 def from_dict(fields: dict[str, Any], kind: type[C] = TrainConfig) -> C:  # type: ignore[assignment]
-    """The inverse of `dataclasses.asdict`, for configurations saved as JSON."""
+    """The inverse of `dataclasses.asdict`, for configurations saved as JSON; ValueError for values of other types."""
     nested = {field.name: type(field.default) for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
 
     def value(name: str, saved: Any) -> Any:
@@ -327,7 +327,10 @@ def from_dict(fields: dict[str, Any], kind: type[C] = TrainConfig) -> C:  # type
             return from_dict(saved, nested[name])
         return tuple(saved) if isinstance(saved, list) else saved
 
-    return kind(**{name: value(name, saved) for name, saved in fields.items()})
+    config = kind(**{name: value(name, saved) for name, saved in fields.items()})
+    if wrong := wrong_types(config):
+        raise ValueError(wrong[0])
+    return config
 
 
 def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:

@@ -57,20 +57,22 @@ class DescriptorSpec:
     output: Literal["none", "relu", "sigmoid"] = "none"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "hidden", tuple(int(h) for h in self.hidden))
-        if not self.name or any(c in "/ \t\n" for c in self.name):
+        object.__setattr__(self, "hidden", tuple(self.hidden))
+        if not isinstance(self.name, str) or not self.name or any(c in "/ \t\n" for c in self.name):
             raise ValueError(f"descriptor name {self.name!r}: must be non-empty, without '/' or blanks")
-        if self.width < 1:
-            raise ValueError(f"descriptor {self.name!r}: width is {self.width}, expected at least 1")
-        if self.kind not in ("real", "binary"):
-            raise ValueError(f"descriptor {self.name!r}: kind is {self.kind!r}, expected 'real' or 'binary'")
-        if not self.binary and self.output == "sigmoid":
-            raise ValueError(f"descriptor {self.name!r}: output is 'sigmoid', expected 'none' or 'relu'")
+        for field, fits, expected in (
+            ("width", _is_number(self.width, int, np.integer), "a whole number, at least 1"),
+            ("kind", self.kind in ("real", "binary"), "'real' or 'binary'"),
+            ("normalized", isinstance(self.normalized, bool), "True or False"),
+            ("storage_dtype", self.storage_dtype in ("float32", "uint8"), "'float32' or 'uint8'"),
+            ("storage_scale", _is_number(self.storage_scale, int, float), "a number above 0"),
+            ("hidden", all(_is_number(h, int, np.integer) for h in self.hidden), "widths of at least 1"),
+            ("output", self.output in ("none", "relu") or self.binary, "'none' or 'relu'"),
+        ):
+            if not fits:
+                raise ValueError(f"descriptor {self.name!r}: {field} is {getattr(self, field)!r}, expected {expected}")
         if self.binary and (self.normalized or self.output != "sigmoid"):
-            raise ValueError(
-                f"descriptor {self.name!r}: a binary one has normalized=False and output='sigmoid', "
-                f"found {self.normalized} and {self.output!r}"
-            )
+            raise ValueError(f"descriptor {self.name!r} is binary, expected normalized=False and output='sigmoid'")
 
     @property
     def binary(self) -> bool:
@@ -94,8 +96,7 @@ class DescriptorSpec:
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> DescriptorSpec:
-        known = {f.name for f in dataclasses.fields(cls)}
-        if unknown := sorted(set(fields) - known):
+        if unknown := sorted(set(fields) - {f.name for f in dataclasses.fields(cls)}):
             raise ValueError(f"descriptor spec {fields.get('name')!r} has unknown fields {unknown}")
         return cls(**fields)
 
@@ -108,6 +109,10 @@ def embedding_spec(space_id: str, width: int) -> DescriptorSpec:
 def binary_spec(name: str, bits: int, hidden: tuple[int, ...] = (1024, 1024)) -> DescriptorSpec:
     """Spec of a binary descriptor of `bits` bits."""
     return DescriptorSpec(name, bits, "binary", normalized=False, hidden=hidden, output="sigmoid")
+
+
+def _is_number(value: Any, *types: Any) -> bool:
+    return isinstance(value, types) and not isinstance(value, bool) and 0 < value < 1 << 31
 
 
 # --- Forms -----------------------------------------------------------------------------------------------
@@ -201,11 +206,8 @@ def canonical(
     norms = row_norms(rows)
     free, ranges = (norms == 0) | (as_bytes and loose), _norms(spec, x.dtype, kept)
     fitting = [(norms >= low) & (norms <= high) | free for low, high in ranges]
-    unit = (
-        spec.name in _LARGEST
-        and not loose
-        and bool((np.abs(norms - 1) <= UNIT_TOLERANCE)[norms > 0].all() and norms.any())
-    )
+    ones = np.abs(norms - 1) <= UNIT_TOLERANCE
+    unit = spec.name in _LARGEST and not loose and bool(ones[norms > 0].all() and norms.any())
     if unit or not any(fits.all() for fits in fitting):
         none = norms > 0 if unit else ~np.logical_or.reduce(fitting)
         row = int(np.argmax(none if none.any() else ~fitting[-1]))
@@ -328,12 +330,9 @@ _REGISTRY: dict[str, Entry] = {}
 
 
 def register(
-    spec: DescriptorSpec,
-    describe: Callable | str | None = None,
-    *,
-    source: Literal["patch", "photo", "detector"] = "patch",
-    load: Callable | str | None = None,
-) -> DescriptorSpec:
+    spec: DescriptorSpec, describe: Callable | str | None = None, *,
+    source: Literal["patch", "photo", "detector"] = "patch", load: Callable | str | None = None,
+) -> DescriptorSpec:  # fmt: skip
     """Makes a descriptor known by name to every stage.
 
     Args:

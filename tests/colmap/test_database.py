@@ -9,6 +9,7 @@ import pytest
 from tests.support.databases import SPECS, edit, make_3, make_4, state
 from xdesc_jax.colmap.bindings.api import pycolmap
 from xdesc_jax.colmap.database import DatabaseReader
+from xdesc_jax.colmap.database_matches import read_rows, stored_pairs
 from xdesc_jax.colmap.database_writer import DatabaseWriter
 from xdesc_jax.descriptors import get_spec
 
@@ -304,3 +305,29 @@ def test_root_sift_floats_are_read_as_the_bytes_of_colmap(tmp_path):
         np.testing.assert_allclose(found, np.minimum(512 * root, 255), atol=0.6)
         with pytest.raises(ValueError, match=f"map.db: {name!r}: row 0 has norm 1, but 'opencv-sift' .* 'colmap-sift'"):
             reader.descriptors(name, get_spec("opencv-sift"))
+
+
+@pytest.mark.parametrize("table", ["images", "keypoints", "descriptors"])
+def test_rows_that_are_there_twice_for_want_of_a_key_are_refused(tmp_path, table):
+    path = make_3(tmp_path / "a.db")
+    edit(path, f"CREATE TABLE plain AS SELECT * FROM {table}")
+    edit(path, f"DROP TABLE {table}")
+    edit(path, f"ALTER TABLE plain RENAME TO {table}")
+    edit(path, f"INSERT INTO {table} SELECT * FROM {table} LIMIT 1")
+    with pytest.raises(ValueError, match="a.db: .*expected"), DatabaseReader(path) as reader:
+        reader.blobs(table)
+
+
+@pytest.mark.parametrize("value", [-1, "x", b"", 2**62, 0.5])
+def test_matches_of_a_number_that_cannot_be_are_refused(tmp_path, value):
+    path = make_3(tmp_path / "a.db")
+    edit(path, "UPDATE matches SET rows = ?", value)
+    with DatabaseReader(path) as reader, pytest.raises(ValueError, match="a.db: matches .*expected"):
+        stored_pairs(reader)
+        read_rows(reader, "matches", "a b.jpg", "sub/é.jpg")
+
+
+def test_matches_that_are_no_bytes_are_refused(tmp_path):
+    path = edit(make_3(tmp_path / "a.db"), "UPDATE matches SET data = -1")
+    with DatabaseReader(path) as reader, pytest.raises(ValueError, match="a.db: matches of .*expected"):
+        read_rows(reader, "matches", "a b.jpg", "sub/é.jpg")

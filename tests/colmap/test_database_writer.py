@@ -1,5 +1,8 @@
 """Writing into a copy of a database."""
 
+import contextlib
+import sqlite3
+
 import numpy as np
 import pytest
 
@@ -136,3 +139,17 @@ def test_a_partial_file_of_another_key_or_boot_is_made_anew(database, tmp_path, 
         assert not writer.resumed and writer.held("a b.jpg") is None
     with DatabaseReader(tmp_path / "out.db") as reader:
         assert reader.spec("a b.jpg").name == "colmap-sift"
+
+
+def test_a_database_damaged_inside_is_named_and_leaves_nothing(tmp_path):
+    path = make_3(tmp_path / "a.db")
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        [(page,)] = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'descriptors'")
+        [(size,)] = db.execute("PRAGMA page_size")
+    data = bytearray(path.read_bytes())
+    data[(page - 1) * size : page * size] = b"\xff" * size
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match="a.db: not a readable COLMAP database"):
+        with DatabaseWriter(path, tmp_path / "out.db", resume="a"):
+            pytest.fail("it was copied")
+    assert [p.name for p in tmp_path.iterdir()] == ["a.db"]

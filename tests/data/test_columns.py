@@ -108,7 +108,7 @@ def test_a_file_of_another_shape_is_named_with_both_shapes(npy):
 def test_a_file_that_is_no_array_is_named(npy):
     file = npy / "train.brief.npy"
     file.write_bytes(b"x" * file.stat().st_size)
-    with pytest.raises(ValueError, match="train.brief.npy: not a readable array"):
+    with pytest.raises(ValueError, match="train.brief.npy: not a readable .npy array"):
         next(open_source(npy, "train", 8).epoch(0))
 
 
@@ -117,3 +117,12 @@ def test_a_copied_folder_reads_the_same(npy, tmp_path):
     a = next(open_source(npy, "train", 8).epoch(0))
     b = next(open_source(tmp_path / "copy", "train", 8).epoch(0))
     np.testing.assert_array_equal(a["sift"], b["sift"])
+
+
+@pytest.mark.parametrize("photo", [-1, 1000])
+def test_a_row_of_a_photo_that_is_not_there_is_refused(npy, photo):
+    rows = np.load(npy / "train.photo.npy")
+    rows[-1] = photo
+    np.save(npy / "train.photo.npy", rows)
+    with pytest.raises(ValueError, match=f"train: damaged, a row is of photo {photo}, expected 0 to"):
+        list(columns.ColumnSource(npy, "train", 4, remainder="pad").epoch(0))

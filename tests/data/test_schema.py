@@ -99,3 +99,34 @@ def test_counts_are_the_sums_of_the_shards(folder):
     assert sum(info.counts.values()) == 23 * 9
     for split, rows in info.shards.items():
         assert np.sum(rows) == info.counts[split] and max(rows) <= 10
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"format": "x"},
+        {"specs": [7]},
+        {"specs": [{"name": {}, "width": 3}]},
+        {"specs": [{"name": "a", "width": -1}]},
+        {"shards": {"train": [-1]}},
+        {"shards": {"train": 7}},
+        {"shards": []},
+        {"photos": "ab"},
+        {"photos": [1]},
+        {"config": 1},
+        {"files": {"train.photo.npy": "7"}},
+        {"has_patches": 1},
+        {"has_pairs": None},
+    ],
+)
+def test_a_field_of_another_type_is_refused_with_the_file(copy, fields):
+    change(copy, **fields)
+    with pytest.raises(ValueError, match=r"records\.json: .*expected|records\.json: descriptor"):
+        RecordInfo.load(copy)
+
+
+@pytest.mark.parametrize("text", ["[]", "7", "null"])
+def test_records_that_are_no_object_are_refused(copy, text):
+    (copy / FILE).write_text(text)
+    with pytest.raises(ValueError, match=r"records\.json: is a JSON .*, expected an object"):
+        RecordInfo.load(copy)

@@ -284,7 +284,9 @@ def test_declared_sizes_are_compared_before_anything_is_read(tmp_path, changes, 
             store.read("a")
 
 
-@pytest.mark.parametrize("size", [(-320, 240), (320, -1), (2.5, 3), (np.nan, 3), (1 << 40, 3), (3,), (1, 2, 3)])
+@pytest.mark.parametrize(
+    "size", [(-320, 240), (320, -1), (2.5, 3), (np.nan, 3), (1 << 40, 3), (3,), (1, 2, 3), (3j, 4)]
+)
 def test_a_photo_size_that_cannot_be_is_refused(tmp_path, size):
     path = write(tmp_path / "a.h5", {"a": features()})
     with h5py.File(path, "a") as file:
@@ -324,3 +326,22 @@ def test_a_run_whose_configuration_lacks_a_key_is_refused_by_name(tmp_path, sett
     write_json(tmp_path / "config.json", settings)
     with pytest.raises(ValueError, match=f"config.json: {message}"):
         trained.load_model(tmp_path)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_keypoint_that_is_nowhere_is_refused_by_its_row(tmp_path, value):
+    path = write(tmp_path / "a.h5", {"a": features()})
+    with h5py.File(path, "a") as file:
+        file["a/keypoints"][1, 0] = value
+    with FeatureStore(path) as store, pytest.raises(ValueError, match="a.h5: 'a': keypoint 1 is at .*expected finite"):
+        store.read("a")
+
+
+@pytest.mark.parametrize("dtype", ["c8", "S3", "V5"])
+def test_keypoints_that_are_no_numbers_are_refused(tmp_path, dtype):
+    path = write(tmp_path / "a.h5", {"a": features()})
+    with h5py.File(path, "a") as file:
+        del file["a/keypoints"]
+        file["a/keypoints"] = np.zeros((3, 2), dtype)
+    with FeatureStore(path) as store, pytest.raises(ValueError, match="a.h5: .*'a'.*keypoints has dtype"):
+        store.read("a")

@@ -116,3 +116,28 @@ def test_an_archive_of_such_an_array_is_refused_unread(tmp_path, content):
 def test_a_whole_array_is_mapped(tmp_path, shape):
     np.save(tmp_path / "a.npy", np.zeros(shape, np.float32))
     assert open_array(tmp_path / "a.npy").shape == shape
+
+
+@pytest.mark.parametrize(
+    "header", [b"{'descr': '<f4', (", b"{'shape': (2,)}", b"7", b"{'descr': 'x', 'shape': (2,), 'a': 1}"]
+)
+def test_a_header_that_numpy_cannot_read_is_refused_by_name(tmp_path, header):
+    data = b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header + bytes(8)
+    (tmp_path / "a.npy").write_bytes(data)
+    with pytest.raises(ValueError, match="a.npy: not a readable .npy array, or cut short"):
+        open_array(tmp_path / "a.npy")
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("header.npy", data)
+    with pytest.raises(ValueError, match="not an .npz file of this package, or cut short"):
+        read(tmp_path / "a.npz")
+
+
+def test_an_archive_that_declares_more_than_it_can_hold_is_refused(path):
+    data = path.read_bytes()
+    with zipfile.ZipFile(path) as archive:
+        size = archive.infolist()[0].file_size
+    at = data.index(b"PK\1\2") + 24  # in the first entry of the directory
+    assert int.from_bytes(data[at : at + 4], "little") == size
+    path.write_bytes(data[:at] + b"\xfe\xff\xff\xff" + data[at + 4 :])
+    with pytest.raises(ValueError, match="declares 4294967294 bytes, more than it can hold"):
+        read(path)

@@ -1,5 +1,6 @@
 """HDF5 files that are written elsewhere, declare more than they hold, or meet a full disk."""
 
+import struct
 import subprocess
 import sys
 
@@ -7,7 +8,7 @@ import h5py
 import numpy as np
 import pytest
 
-from xdesc_jax.files.hdf5 import Writer, array, content, groups_with, open_file
+from xdesc_jax.files.hdf5 import Writer, array, content, found_attribute, groups_with, open_file
 
 HOLD = """
 import h5py, sys
@@ -170,3 +171,19 @@ def test_groups_are_listed_without_opening_anything_in_them(tmp_path, monkeypatc
             monkeypatch.setattr(kind, "__init__", lambda self, *given, **named: opened.append(given))
         assert groups_with(file, "keypoints") == sorted(expected)
     assert opened == []
+
+
+@pytest.mark.parametrize("number", [0, 7])
+@pytest.mark.parametrize("size", [0, 2**64 - 16, 1 << 40])
+def test_a_heap_that_hdf5_would_never_leave_is_refused(tmp_path, number, size):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.attrs["text"] = "of any length"
+    found_attribute(tmp_path / "a.h5", "text")
+    data = bytearray((tmp_path / "a.h5").read_bytes())
+    at = data.index(b"GCOL") + 16  # the first object: number, references, nothing, size
+    if number == 0 or size:
+        data[at : at + 16] = struct.pack("<HHIQ", number, 1, 0, size)
+        (tmp_path / "a.h5").write_bytes(data)
+        assert found_attribute(tmp_path / "a.h5", "text") is None
+        with pytest.raises(ValueError, match="a.h5: not a readable HDF5 file, or cut short .an object of"):
+            open_file(tmp_path / "a.h5", "feature file")

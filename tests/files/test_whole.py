@@ -119,6 +119,7 @@ def test_an_error_of_the_system_names_the_file(tmp_path):
 
 def test_figures_that_are_not_finite_are_null_and_told_by_name(tmp_path, caplog):
     figures = {"loss": float("inf"), "rank1": {"brief->sift": float("nan"), "é": 0.5}, "rows": np.array([1, -np.inf])}
+    caplog.set_level("WARNING", "xdesc_jax")  # a quiet stage before may have left it at errors alone
     path = write_json(tmp_path / "a.json", {"figures": figures, "path": tmp_path, "n": 3})
     strict = json.loads(path.read_text(), parse_constant=pytest.fail)
     assert (
@@ -141,3 +142,9 @@ def test_figures_that_are_not_finite_are_null_and_told_by_name(tmp_path, caplog)
 def test_figures_that_others_wrote_as_no_json_are_read_as_null(tmp_path):
     (tmp_path / "a.json").write_text('{"a": NaN, "b": [Infinity, -Infinity, 1]}')
     assert read_json(tmp_path / "a.json") == {"a": None, "b": [None, None, 1]}
+
+
+def test_names_that_are_no_utf8_are_escaped_in_json(tmp_path):
+    path = write_json(tmp_path / "a.json", {"é\udcff": 1})
+    assert path.read_bytes() == '{\n  "é\\udcff": 1\n}\n'.encode()
+    assert read_json(path) == {"é\udcff": 1}

@@ -122,3 +122,36 @@ def test_results_without_the_file_are_made_again(place, tmp_path):
     (tmp_path / "out" / correspondences.FILE).unlink()
     localized(place, tmp_path)
     assert (tmp_path / "out" / correspondences.FILE).exists()
+
+
+@pytest.mark.parametrize(
+    ("array", "values"),
+    [
+        ("count", np.array([5, -5])),
+        ("count", np.array([2.0, 3.0])),
+        ("count", np.array([5])),
+        ("count", np.array([2**62, 2**62])),
+        ("xy", np.zeros(5, "f4")),
+        ("keypoint", np.zeros(5, "M8[s]")),
+        ("inlier", np.zeros(5, "f4")),
+        ("point", np.zeros((5, 2), "i8")),
+    ],
+)
+def test_arrays_that_do_not_fit_the_queries_are_refused(tmp_path, array, values):
+    path = correspondences.write(tmp_path / "c.npz", "abc", {"a": made(2, 1), "b": made(3, 1)})
+    with np.load(path) as file:
+        arrays = dict(file)
+    np.savez(path, **(arrays | {array: values}))
+    with pytest.raises(ValueError, match="c.npz: (is damaged|not an .npz)"):
+        correspondences.read(path, "abc")
+
+
+@pytest.mark.parametrize("names", [["a", {}], ["a", "a"], {"a": 1, "b": 2}, 7])
+def test_queries_that_are_no_names_are_refused(tmp_path, names):
+    path = correspondences.write(tmp_path / "c.npz", "abc", {"a": made(2, 1), "b": made(3, 1)})
+    with np.load(path) as file:
+        arrays = dict(file)
+    header = json.loads(bytes(arrays["header"])) | {"queries": names}
+    np.savez(path, **(arrays | {"header": np.frombuffer(json.dumps(header).encode(), np.uint8)}))
+    with pytest.raises(ValueError, match="c.npz: is damaged, its queries are"):
+        correspondences.read(path, "abc")

@@ -285,3 +285,12 @@ def test_each_feature_file_is_opened_and_listed_once(tmp_path, monkeypatch, two_
 def test_a_match_file_made_twice_at_once_says_who_makes_it(tmp_path, capsys):
     features, out = write_store(tmp_path / "features.h5"), tmp_path / "made" / "m.h5"
     check_refused_while_in_use(["match", features, out, "--pairs", "exhaustive"], beside(out), out, capsys)
+
+
+def test_features_that_cannot_be_read_leave_nothing_beside_the_result(tmp_path, capsys):
+    features = write_store(tmp_path / "features.h5", photos={"a.jpg": 5, "b.jpg": 5})
+    with h5py.File(features, "r+") as file:
+        file["a.jpg/keypoints"][3, 0] = np.nan
+    assert run(features, tmp_path / "m.h5", "--pairs", "exhaustive") == 2
+    assert "'a.jpg': keypoint 3 is at" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["features.h5"]

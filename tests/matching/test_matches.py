@@ -140,3 +140,33 @@ def test_a_match_file_holds_no_time_so_that_its_bytes_are_those_of_its_content(t
         for item in items:
             about = h5py.h5o.get_info(item.id)
             assert (about.atime, about.mtime, about.ctime, about.btime) == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("name", [np.zeros(0), ["a", "b"], 7, np.zeros((2, 2))])
+def test_names_of_a_pair_that_are_no_text_are_refused(tmp_path, name):
+    path = write(tmp_path, {"a/b/matches0": [0]})
+    with h5py.File(path, "a") as file:
+        file["a/b"].attrs.update(name0=name, name1="b")
+    with MatchFile(path) as file, pytest.raises(ValueError, match="(?s)m.h5: .* is of the photo .*expected a name"):
+        file.pairs()
+
+
+def test_a_pair_whose_name_is_no_utf8_is_refused_by_name(tmp_path):
+    path = write(tmp_path, {"a/b/matches0": [0]})
+    with MatchFile(path) as file, pytest.raises(ValueError, match="m.h5: matches of .* cannot be read"):
+        file.indices("\udcff", "b")
+
+
+def test_a_number_of_keypoints_that_is_infinite_is_refused(tmp_path):
+    path = write(tmp_path, {"a/b/matches0": [0]})
+    with h5py.File(path, "a") as file:
+        file["a/b"].attrs.update(rows0=np.inf, place0=np.zeros(2))
+    with MatchFile(path) as file, pytest.raises(ValueError, match="m.h5: matches of 'a' and 'b' cannot be read"):
+        file.indices("a", "b")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_scores_that_are_not_finite_are_refused(tmp_path, value):
+    path = write(tmp_path, {"a/b/matches0": [0, 1], "a/b/matching_scores0": [0.5, value]})
+    with MatchFile(path) as file, pytest.raises(ValueError, match="m.h5: scores of 'a' and 'b' are not all finite"):
+        file.read("a", "b")

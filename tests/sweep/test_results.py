@@ -188,3 +188,32 @@ def test_figures_that_are_not_finite_are_told_and_read_as_none(tmp_path, caplog)
     assert found["mean_rank1"] is None and found["figures"]["mean_rank1"] is None
     assert f"member {ONE['member']}: what is not finite is written as null (2 of them, first" in caplog.text
     assert not counts(found)
+
+
+def test_a_record_with_half_a_character_is_refused_by_its_line(tmp_path):
+    shard(tmp_path).parent.mkdir()
+    shard(tmp_path).write_text(json.dumps(ONE | {"member": "\ud800"}) + "\n")
+    with pytest.raises(ValueError, match=r"0-of-1\.jsonl: line 1 is no result of a member: a text is no Unicode"):
+        read_results(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"member": {}},
+        {"fields": []},
+        {"config": None},
+        {"mean_rank1": "0.5"},
+        {"figures": [1]},
+        {"epoch": "5"},
+        {"history": 7},
+        {"figures": {"rank1": {"a->b": {}}}},
+        {"figures": {"mean_rank1": "x"}},
+        {"figures": {"mean_rank1": 10**400}},
+    ],
+)
+def test_a_record_with_values_of_other_types_is_refused_by_its_line(tmp_path, changes):
+    shard(tmp_path).parent.mkdir()
+    shard(tmp_path).write_text(json.dumps(ONE) + "\n" + json.dumps(TWO | changes) + "\n")
+    with pytest.raises(ValueError, match=r"0-of-1\.jsonl: line 2 is no result of a member: .*expected"):
+        read_results(tmp_path)

@@ -37,3 +37,10 @@ def test_figures_that_are_not_finite_are_null_in_the_log_and_told(tmp_path, capl
     assert "log.jsonl, step 2: what is not finite is written as null (validation.translation_error.a->b is inf)" in (
         caplog.text
     )
+
+
+@pytest.mark.parametrize("line", [b'{"step": ', b"[]", b"\xff\xfe", b'{"step": "a"}'])
+def test_a_broken_line_is_named_to_who_reads_the_log(tmp_path, line):
+    (tmp_path / "log.jsonl").write_bytes(b'{"step": 1}\n' + line + b"\n")
+    with pytest.raises(ValueError, match=r"log\.jsonl: line 2 is .*, expected a JSON object with 'step'"):
+        read_log(tmp_path)

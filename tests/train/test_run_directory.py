@@ -1,11 +1,14 @@
 """Run directories: one training at a time, and what `--overwrite` takes out of them."""
 
+import json
+
 import pytest
 
 from tests.support.in_use import check_refused_while_in_use
+from xdesc_jax.config import from_dict
 from xdesc_jax.files.claim import InUse, inside
 from xdesc_jax.train import hosts
-from xdesc_jax.train.run_directory import claimed, clear, figure_told
+from xdesc_jax.train.run_directory import claimed, clear, figure_told, history, read_settings
 
 
 @pytest.mark.parametrize("stage", ["train", "train-descriptor"])
@@ -39,3 +42,21 @@ def test_overwrite_takes_all_but_the_lock_of_who_holds_the_folder(tmp_path):
 def test_a_figure_that_was_not_finite_is_told_in_words():
     assert [figure_told(value) for value in (None, "-", 0.12345)] == ["not finite", "-", "0.123"]
     assert figure_told(0.12345, 4) == "0.1235"
+
+
+@pytest.mark.parametrize(
+    "text", ["7", "{}", "[7]", '[{"step": 1}]', '[{"step": "1", "epoch": 1}]', '[{"step": 1, "epoch": -0.0}]']
+)
+def test_a_validation_without_steps_and_epochs_is_refused(tmp_path, text):
+    (tmp_path / "validation.json").write_text(text)
+    with pytest.raises(ValueError, match=r"validation\.json: holds .*, expected figures of epochs"):
+        history(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "config", [{"epochs": "5"}, {"model": {"kind": None}}, {"loss": {"variant": [-1]}}, {"epochs": 0}, 7]
+)
+def test_settings_of_other_types_are_refused_with_the_file(tmp_path, config):
+    (tmp_path / "config.json").write_text(json.dumps({"config": config}))
+    with pytest.raises(ValueError, match=r"config\.json: not a configuration of this version"):
+        read_settings(tmp_path, "xdesc train", ["config"], lambda kept: from_dict(kept["config"]))

@@ -272,3 +272,28 @@ def test_a_failed_save_leaves_the_old_file(bundle, tmp_path):
 def test_networks_that_have_no_place_are_refused(bundle):
     with pytest.raises(ValueError, match="'pair/bits/hardnet' has no place in a model of kind 'encoder_decoder'"):
         dataclasses.replace(bundle, networks={"pair/bits/hardnet": layers(np.random.default_rng(0), 21, 128)})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"inputs": {}}, "of rows that are missing, expected sample/hardnet/input"),
+        (
+            {"embeddings": {"bits": np.zeros((2, 5), np.float32)}},
+            r"sample/bits/embedding has shape .2, 5., expected .3, 5",
+        ),
+        (
+            {"translations": {("hardnet", "bits"): np.zeros((3, 3))}},
+            r"sample/hardnet/to/bits has shape .*expected .3, 21",
+        ),
+    ],
+)
+def test_a_sample_that_does_not_fit_is_refused(bundle, changes, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(bundle, sample=dataclasses.replace(bundle.sample, **changes))
+
+
+@pytest.mark.parametrize("changes", [{"embedding_width": "5"}, {"embedding_width": True}, {"space_id": 7}])
+def test_a_width_or_space_of_another_type_is_refused(bundle, changes):
+    with pytest.raises(ValueError, match="expected"):
+        dataclasses.replace(bundle, **changes)

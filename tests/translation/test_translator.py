@@ -9,7 +9,7 @@ import warnings
 import numpy as np
 import pytest
 
-from tests.support.small_translators import SPECS, layers
+from tests.support.small_translators import SPECS, encoder_decoder, layers
 from tests.support.small_translators import rows as make_rows
 from xdesc_jax.descriptors import embedding_spec, pack_bits, stored, unit_rows
 from xdesc_jax.translation import translator as infer
@@ -307,3 +307,10 @@ def test_the_embedding_spec_names_the_space(translator):
 @pytest.fixture
 def rng():
     return np.random.default_rng(0)
+
+
+@pytest.mark.parametrize("rank1", [None, 7, ["grid->plain"], {"grid->plain": "0.5"}, {"grid->plain": {}}])
+def test_figures_of_a_validation_that_are_none_give_no_order(rank1):
+    made = dataclasses.replace(encoder_decoder(), provenance={"validation": {"rank1": rank1}})
+    with pytest.raises(ValueError, match="holds no validation"):
+        Translator(made).order()

@@ -115,6 +115,11 @@ class DatabaseReader:
                 plain = all(v is None or isinstance(v, int) and v >= 0 for v in size)
                 self._require(plain, f"the camera of {name!r} is of {size[0]!r} x {size[1]!r} px", "whole numbers")
             self.ids: dict[str, int] = {name: image_id for name, image_id, *_ in rows}
+            # Tables that another program made may lack COLMAP's keys.
+            told = f"{len(rows)} images have {len(self.ids)} names and {len({*self.ids.values()})} ids"
+            plain = all(isinstance(i, int) and 0 <= i < MAX_IMAGES for i in self.ids.values())
+            self._require(plain, f"image ids are {[*self.ids.values()][:5]}", "whole numbers below 2147483647")
+            self._require(len(rows) == len(self.ids) == len({*self.ids.values()}), told, "as many")
             self._sizes = {name: (width or 0, height or 0) for name, _, width, height in rows}
             self._own = own_tables.read(self._connection, str(self.path))
             self.attributes = self._own.attributes
@@ -304,9 +309,11 @@ class DatabaseReader:
             sql = f"SELECT image_id, rows, cols, coalesce(length(data), 0), {kind} FROM {table}"
             rows = self.query(sql) if columns else []
             for image_id, *values in rows:
+                self._require(isinstance(image_id, int), f"{table} are of image {image_id!r}", "its number")
                 plain = all(isinstance(v, int) for v in values) and min(values[:2]) >= 0
                 self._require(plain, f"{table} of image {image_id} say {values[0]!r} x {values[1]!r}", "whole numbers")
             found[table] = {image_id: Blob(*values) for image_id, *values in rows}
+            self._require(len(found[table]) == len(rows), f"{table} have {len(rows)} rows", "one of each image")
         return found
 
     def columns(self, table: str) -> list[str]:

@@ -31,13 +31,15 @@ class StoredPair:
     inliers: int | None
 
 
-def parse(data: bytes | None, count: int, columns: int, where: str) -> np.ndarray:
+def parse(data: object, count: object, columns: object, where: str) -> np.ndarray:
     """The rows of a pair as the tables hold them, uint32 [count, 2].
 
     Raises:
         ValueError: their number is not what the table says.
     """
-    data = data or b""
+    data = b"" if data is None else data
+    if not isinstance(data, bytes) or not isinstance(count, int) or count < 0:
+        raise ValueError(f"{where} are {count!r} in {type(data).__name__}, expected their number and bytes")
     if count and (columns != 2 or len(data) != count * 8):
         raise ValueError(f"{where} have {len(data)} bytes, expected {count * 8} for {count} pairs of uint32")
     return np.frombuffer(data if count else b"", np.uint32).reshape(-1, 2)
@@ -63,6 +65,9 @@ def stored_pairs(reader: DatabaseReader) -> list[StoredPair]:
     for table in (MATCHES, VERIFIED):
         if reader.columns(stored := _stored(reader, table)):
             for pair_id, count in reader.query(f"SELECT pair_id, rows FROM {stored}"):
+                if not isinstance(pair_id, int) or not isinstance(count, int) or count < 0:
+                    told = f"{stored} have {count!r} rows of pair {pair_id!r}"
+                    raise ValueError(f"{reader.path}: {told}, expected whole numbers")
                 found.setdefault(pair_id, {})[table] = count
     pairs = []
     for pair_id, counts in sorted(found.items()):

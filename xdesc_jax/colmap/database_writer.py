@@ -26,6 +26,7 @@ from xdesc_jax.files.whole import atomic
 
 PARTIAL_OF = "partial_of"  # attribute of a partial file: `resume` and the boot that it was written in
 _CACHE_KB = 32768
+_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 # COLMAP 4's columns. They come before `data`, or SQLite would read the whole of it to get at `type`. COLMAP 3
 # leaves `type` out when it adds rows, which are SIFT.
 _DESCRIPTORS = (
@@ -76,6 +77,7 @@ class DatabaseWriter:
                 stack.callback(self._connection.close)
                 if partial is None:
                     _set_up(self._connection)
+                    self._owned = True
                     reader.copy_to(self._connection)
                     self._prepare()
                 self._owned = True
@@ -230,6 +232,11 @@ class DatabaseWriter:
         try:
             yield
         except sqlite3.Error as error:
+            if (
+                getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGE
+            ):  # that of the source, whose pages are copied as they are
+                source = self._source.path if isinstance(self._source, DatabaseReader) else self._source
+                raise ValueError(f"{source}: not a readable COLMAP database ({error})") from error
             kept = f"; what is done so far is in {self._file}: run again to go on" if self._resume is not None else ""
             raise OSError(f"{self.path}: cannot be written ({what}{error}){kept}") from error
 

@@ -27,6 +27,7 @@ err = Console(stderr=True, highlight=False)
 
 HEADING = "heading"  # attribute of a record whose first line is one
 _STYLES = {logging.DEBUG: "dim", logging.WARNING: "yellow", logging.ERROR: "red"}
+_LONGEST = 1500  # characters of an error
 _LIBRARIES = ("absl", "apache_beam", "jax", "orbax", "tensorflow")
 
 
@@ -76,8 +77,16 @@ def warn(message: str) -> None:
 
 
 def error(message: str) -> None:
-    """Says why a stage ends."""
-    log.error("%s", message)
+    """Says why a stage ends: in one line, whatever of a damaged file stands in the message."""
+    log.error("%s", one_line(message))
+
+
+def one_line(message: str) -> str:
+    """A message without what breaks or rewrites lines, and without the middle of one that is longer than a screen."""
+    line = "".join(c if c.isprintable() else " " if c.isspace() else "\ufffd" for c in message.strip())
+    if len(line) <= _LONGEST:
+        return line
+    return f"{line[: _LONGEST * 2 // 3]} ... {line[-_LONGEST // 3 :]}"
 
 
 class Handler(RichHandler):

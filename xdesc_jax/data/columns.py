@@ -14,6 +14,7 @@ import numpy as np
 
 from xdesc_jax.data.schema import Column, RecordInfo
 from xdesc_jax.data.source import Columns, ShardedSource
+from xdesc_jax.files.arrays import open_array
 
 
 def file_name(split: str, column: str) -> str:
@@ -51,10 +52,7 @@ def open_column(info: RecordInfo, split: str, name: str) -> np.ndarray:
         ValueError: the file is damaged or does not hold what the records say.
     """
     path = info.path / file_name(split, name)
-    try:
-        array = np.load(path, mmap_mode="r")
-    except (ValueError, OSError) as error:
-        raise ValueError(f"{path}: not a readable array ({error})") from error
+    array = open_array(path)
     column = info.columns[name]
     expected = (sum(info.shard_rows(split)), *column.shape)
     if array.shape != expected or array.dtype != column.dtype:

@@ -128,10 +128,13 @@ class RecordInfo:
             hint = f"; did you mean {inner[0]}?" if inner else " (made by `xdesc records`)"
             raise ValueError(f"{path}: not a records folder, it has no {FILE}{hint}")
         fields = read_json(path / FILE)
+        if not isinstance(fields, dict):
+            raise ValueError(f"{path / FILE}: is a JSON {type(fields).__name__}, expected an object")
         if fields.get("version") != VERSION:
             found = fields.get("version")
             raise ValueError(f"{path}: records version is {found}, this package reads version {VERSION}")
         try:
+            _check_types(fields)
             info = cls(
                 path=path,
                 format=fields["format"],
@@ -143,8 +146,11 @@ class RecordInfo:
                 files=fields["files"],
                 has_pairs=fields.get("has_pairs", False),
             )
+            columns_of(info.specs, info.has_patches, info.has_pairs)  # refuses names of other columns
         except KeyError as error:
             raise ValueError(f"{path / FILE}: lacks the field {error}") from error
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{path / FILE}: {error}") from error
         info._check_files()
         return info
 
@@ -155,6 +161,12 @@ class RecordInfo:
                 raise FileNotFoundError(f"{file}: missing from the records")
             if (found := file.stat().st_size) != expected:
                 raise ValueError(f"{file}: damaged, has {found} bytes, expected {expected}")
+
+    def check_photos(self, photos: np.ndarray, where: Path | str) -> None:
+        """Raises ValueError where rows are of photos that the records do not have; `where` says which rows."""
+        if len(photos) and not 0 <= photos.min() <= photos.max() < len(self.photos):
+            bad = photos[(photos < 0) | (photos >= len(self.photos))][0]
+            raise ValueError(f"{where}: damaged, a row is of photo {bad}, expected 0 to {len(self.photos) - 1}")
 
     def shard_rows(self, split: str) -> tuple[int, ...]:
         """Rows of each shard of `split`; raises ValueError for an unknown or empty split."""
@@ -177,3 +189,24 @@ class RecordInfo:
         if missing := [name for name in wanted if name not in columns]:
             raise ValueError(f"{self.path}: has no column {missing[0]!r} (columns: {', '.join(columns)})")
         return {name: columns[name] for name in dict.fromkeys(wanted)}
+
+
+def _check_types(fields: Mapping[str, Any]) -> None:
+    """Raises ValueError where a field holds what it cannot, and KeyError where one is missing."""
+    for name, fits, expected in (
+        ("format", lambda v: v in ("tfds", "npy"), "'tfds' or 'npy'"),
+        ("specs", lambda v: isinstance(v, list) and all(isinstance(s, dict) for s in v), "a list of descriptors"),
+        ("shards", lambda v: isinstance(v, dict) and all(_are_counts(rows) for rows in v.values()), "rows by split"),
+        ("has_patches", lambda v: isinstance(v, bool), "true or false"),
+        ("photos", lambda v: isinstance(v, list) and all(isinstance(name, str) for name in v), "a list of names"),
+        ("config", lambda v: isinstance(v, dict), "settings"),
+        ("files", lambda v: isinstance(v, dict) and _are_counts([*v.values()]), "sizes by file"),
+    ):
+        if not fits(fields[name]):
+            raise ValueError(f"{name} is {fields[name]!r}, expected {expected}")
+    if not isinstance(fields.get("has_pairs", False), bool):
+        raise ValueError(f"has_pairs is {fields['has_pairs']!r}, expected true or false")
+
+
+def _are_counts(values: Any) -> bool:
+    return isinstance(values, list) and all(type(n) is int and 0 <= n < 1 << 48 for n in values)

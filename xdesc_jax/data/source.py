@@ -16,7 +16,7 @@ from typing import Literal
 
 import numpy as np
 
-from xdesc_jax.data.schema import MASK, TRAIN, RecordInfo
+from xdesc_jax.data.schema import MASK, PHOTO, TRAIN, RecordInfo
 
 Columns = dict[str, np.ndarray]
 WINDOW = 4  # shards in memory; rows were spread over shards at random when they were written
@@ -114,6 +114,8 @@ class Source(abc.ABC):
         parts: list[Columns] = []
         missing = self._batch
         for columns, order in self._windows(epoch, first) if due and first < len(ends) else ():
+            if PHOTO in columns:
+                self.info.check_photos(columns[PHOTO], f"{self.info.path}: {self.split}")
             while at < len(order):
                 take = order[at : at + missing]
                 parts.append({name: values[take] for name, values in columns.items()})

@@ -166,7 +166,12 @@ class FeatureStore:
         """Keypoints of one photo alone, [N, 2] float32."""
         with self.reading(name) as group:
             self._count(name, group)
-            return array(group, "keypoints", np.float32).reshape(-1, 2)
+            with np.errstate(over="ignore"):
+                found = array(group, "keypoints", np.float32).reshape(-1, 2)
+        if not (fine := np.isfinite(found).all(axis=1)).all():
+            row = int(np.argmin(fine))
+            raise ValueError(f"{self.path}: {name!r}: keypoint {row} is at {found[row].tolist()}, expected finite px")
+        return found
 
     def frames(self, name: str) -> dict[str, np.ndarray]:
         """What a photo's keypoints have besides positions: `scales` and `oris` [N], or `affine` [N, 2, 2]."""
@@ -179,7 +184,7 @@ class FeatureStore:
         with self.reading(name) as group:
             if "image_size" not in group:
                 return 0, 0
-            values = array(group, "image_size", shape=(2,))
+            values = array(group, "image_size", np.float64, (2,))
         width, height = values.tolist()
         if not all(0 <= v <= np.iinfo(np.int32).max and v == int(v) for v in (width, height)):
             raise ValueError(f"{self.path}: {name!r}: image_size is {[width, height]}, expected whole numbers of px")

@@ -6,14 +6,13 @@ checked against the names and shapes that a network expects.
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from xdesc_jax.files import pytorch, tensors
+from xdesc_jax.files.arrays import read_plain
 
 SHOWN = 5  # names listed in an error
 TORCH_SUFFIXES = (".pth", ".pt", ".params")
@@ -101,10 +100,8 @@ def _listed(names: list[str]) -> str:
 
 def _read_npz(path: Path) -> dict[str, np.ndarray]:
     try:
-        # Opened here because np.load leaves a broken file open.
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            return dict(arrays)
-    except (ValueError, TypeError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        return read_plain(path)
+    except ValueError as error:
         raise ValueError(f"{path}: not a readable .npz file, or cut short ({error})") from error
 
 

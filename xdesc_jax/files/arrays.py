@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import math
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -26,6 +27,7 @@ from xdesc_jax.files.whole import atomic, parse_json
 
 HEADER = "header"
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+_DEFLATE_LIMIT = 1032  # bytes that one byte can stand for, at most
 PLAIN = ("format", "version")  # entries that are texts, not JSON
 
 
@@ -52,24 +54,38 @@ def read(path: Path | str) -> tuple[dict[str, str], dict[str, np.ndarray]]:
         ValueError: no .npz file, cut short, damaged, or without a header; does not name the file.
     """
     try:
+        arrays = read_plain(path)
+        if HEADER not in arrays:
+            raise ValueError(f"holds no array {HEADER!r}")
+    except ValueError as error:
+        raise ValueError(f"not an .npz file of this package, or cut short ({error})") from error
+    header = parse_json(arrays.pop(HEADER).tobytes())
+    if not isinstance(header, dict):
+        raise ValueError(f"{HEADER!r} is a JSON {type(header).__name__}, expected an object")
+    return {k: v if k in PLAIN else json.dumps(v) for k, v in header.items()}, arrays
+
+
+def read_plain(path: Path | str) -> dict[str, np.ndarray]:
+    """The arrays of an .npz file of any program, by name.
+
+    Raises:
+        ValueError: no .npz file, cut short or damaged; does not name the file.
+    """
+    try:
         # Opened here: numpy leaves a file open that it cannot read.
         with Path(path).open("rb") as raw:
             if not zipfile.is_zipfile(raw):
                 raise ValueError("no whole zip archive")
             raw.seek(0)
             with np.load(raw, allow_pickle=False) as file:
-                if HEADER not in file.files:
-                    raise ValueError(f"holds no array {HEADER!r}")
                 for member in file.zip.infolist():
+                    if member.file_size > _DEFLATE_LIMIT * min(member.compress_size, Path(path).stat().st_size):
+                        raise ValueError(f"{member.filename} declares {member.file_size} bytes, more than it can hold")
                     with file.zip.open(member) as stored:
                         check_header(stored, member.file_size)
-                arrays = {name: file[name] for name in file.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"not an .npz file of this package, or cut short ({error})") from error
-    header = parse_json(arrays.pop(HEADER).tobytes())
-    if not isinstance(header, dict):
-        raise ValueError(f"{HEADER!r} is a JSON {type(header).__name__}, expected an object")
-    return {k: v if k in PLAIN else json.dumps(v) for k, v in header.items()}, arrays
+                return {name: file[name] for name in file.files}
+    except (ValueError, OSError, EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(str(error) or type(error).__name__) from error
 
 
 def check_header(file: IO[bytes], size: int) -> None:
@@ -82,8 +98,11 @@ def check_header(file: IO[bytes], size: int) -> None:
     version = np.lib.format.read_magic(file)
     if version not in _HEADERS:
         raise ValueError(f"array format version {version}, expected {' or '.join(map(str, _HEADERS))}")
-    shape, _, dtype = _HEADERS[version](file)
-    if min(shape, default=0) < 0 or dtype.hasobject:
+    try:
+        shape, _, dtype = _HEADERS[version](file)
+    except Exception as error:  # numpy reads it as Python source, and raises whatever that may
+        raise ValueError(f"its header cannot be read ({error})") from error
+    if min(shape, default=0) < 0 or dtype.hasobject or any(isinstance(n, bool) for n in shape):
         raise ValueError(f"declares shape {list(shape)} of {dtype}, expected numbers")
     declared, stored = math.prod(shape) * dtype.itemsize, size - file.tell()
     if declared > stored:

@@ -12,6 +12,7 @@ import errno
 import io
 import math
 import os
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 DAMAGE = (OSError, KeyError, RuntimeError)  # what h5py raises where a file's inner structure is broken
 _SHOWN = 5
+_HEAP = b"GCOL\1\0\0\0"  # how a heap of texts begins, behind which its size stands
+_OBJECT = struct.Struct("<HHIQ")  # number, references, nothing, size
+_HEAPS_WITHIN = 1 << 20  # bytes from the beginning, where those of a file's own attributes lie
 
 
 def open_file(path: Path, what: str) -> h5py.File:
@@ -43,6 +47,7 @@ def open_file(path: Path, what: str) -> h5py.File:
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such {what}")
     try:
+        _check_heaps(path)
         return h5py.File(path, "r")
     except OSError as error:
         if error.errno in (errno.EAGAIN, errno.EACCES) and "lock" in str(error) or "open for write" in str(error):
@@ -57,10 +62,33 @@ def found_attribute(path: Path | str, key: str) -> Any:
     import h5py
 
     try:
+        _check_heaps(Path(path))
         with h5py.File(path, "r") as file:
             return file.attrs.get(key)
     except DAMAGE:
         return None
+
+
+def _check_heaps(path: Path) -> None:
+    """Raises OSError where a heap of texts near the beginning of a file would keep HDF5 busy for ever.
+
+    It goes from object to object by their sizes, and stays at one that has none, as where a part of the file is zero.
+    Source: the HDF5 file format specification, version 3.0, III.E, global heap.
+    """
+    with path.open("rb") as file:
+        data = file.read(_HEAPS_WITHIN)
+    at = data.find(_HEAP)
+    while at >= 0:
+        end = at + int.from_bytes(data[at + 8 : at + 16], "little")
+        place = at + 16
+        while place + _OBJECT.size <= min(end, len(data)):
+            number, _, _, size = _OBJECT.unpack_from(data, place)
+            # The size of object 0, the free space, counts its head, too.
+            size = size if number == 0 else _OBJECT.size + -(-size // 8) * 8
+            if not 0 < size <= end - place:
+                raise OSError(f"an object of {size} bytes in the heap at {at}, which has {end - at}")
+            place += size
+        at = data.find(_HEAP, at + len(_HEAP))
 
 
 def dataset(group: h5py.Group, key: str, shape: Sequence[int | None] | None = None) -> h5py.Dataset:
@@ -100,8 +128,11 @@ def dataset(group: h5py.Group, key: str, shape: Sequence[int | None] | None = No
 
 
 def array(group: h5py.Group, key: str, dtype: Any = None, shape: Sequence[int | None] | None = None) -> np.ndarray:
-    """`dataset`, read."""
-    return np.asarray(dataset(group, key, shape), dtype)
+    """`dataset`, read; with a dtype, it has to hold real numbers, which become of it."""
+    found = dataset(group, key, shape)
+    if dtype is not None and found.dtype.kind not in "biuf":
+        raise ValueError(f"{key} has dtype {found.dtype}, expected numbers")
+    return np.asarray(found, dtype)
 
 
 def _fits(found: tuple[int, ...], expected: Sequence[int | None]) -> bool:

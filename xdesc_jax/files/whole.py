@@ -99,13 +99,19 @@ def json_text(value: Any, where: Path | str, indent: int | None = None) -> str:
         indent: of lines; None: all in one.
     """
     try:
-        return json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False, default=_plain)
+        return _escaped(json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False, default=_plain))
     except ValueError:  # infinite, or not a number
         lost: list[str] = []
         text = json.dumps(finite(value, lost), indent=indent, ensure_ascii=False, allow_nan=False)
     first = lost[0] if len(lost) == 1 else f"{len(lost)} of them, first {lost[0]}"
     _log.warning("%s: what is not finite is written as null (%s)", where, first)
-    return text
+    return _escaped(text)
+
+
+def _escaped(text: str) -> str:
+    """JSON that can be written as UTF-8: bytes of names that are none, which Python keeps as lone surrogates, as
+    JSON's own escapes."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def finite(value: Any, lost: list[str] | None = None, name: str = "") -> Any:

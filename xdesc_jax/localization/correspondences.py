@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from xdesc_jax.files import arrays
+from xdesc_jax.files.whole import parse_json
 
 FILE = "correspondences.npz"
 KEPT = 2000
@@ -114,13 +115,23 @@ def read(path: Path, config_hash: str) -> dict[str, Correspondences]:
     kind, version = header.get("format"), header.get("version")
     if (kind, version) != (_FORMAT, _VERSION):
         raise ValueError(f"{path}: is {kind!r} of version {version}, expected {_FORMAT!r} of version {_VERSION}")
-    found = json.loads(header.get("config_hash", "null"))
+    found = parse_json(header.get("config_hash", "null"))
     if found != config_hash:
         raise ValueError(f"{path}: belongs to results of configuration {found}, those beside it are of {config_hash}")
-    names, counts = json.loads(header.get("queries", "[]")), columns.get("count", np.zeros(0, np.int64))
-    total = int(counts.sum())
-    if len(names) != len(counts) or any(name not in columns or len(columns[name]) != total for name in _KINDS):
-        raise ValueError(f"{path}: is damaged, {len(names)} queries and {total} rows do not fit its arrays")
+    names, counts = parse_json(header.get("queries", "[]")), columns.get("count", np.zeros(0, np.int64))
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len({*names}) < len(names):
+        raise ValueError(f"{path}: is damaged, its queries are {names!r}, expected names, each once")
+    if counts.shape != (len(names),) or counts.dtype.kind not in "iu" or counts.min(initial=0) < 0:
+        raise ValueError(f"{path}: is damaged, {len(names)} queries have the counts {counts}, expected one each")
+    total = int(counts.astype(np.float64).sum())
+    for name, kind_ in _KINDS.items():
+        expected = (total, 2) if name == "xy" else (total,)
+        held = columns.get(name, np.zeros(0))
+        if name not in columns or held.shape != expected or held.dtype.kind != np.dtype(kind_).kind:
+            raise ValueError(
+                f"{path}: is damaged, {name} is {held.dtype} {held.shape}, expected {np.dtype(kind_)} {expected} of "
+                f"{len(names)} queries"
+            )
     whole = Correspondences(**{name: columns[name] for name in _KINDS})
     ends = np.cumsum(counts)
     return {name: whole.take(np.arange(end - count, end)) for name, count, end in zip(names, counts, ends, strict=True)}

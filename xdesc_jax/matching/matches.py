@@ -138,14 +138,15 @@ class MatchFile:
         self._known = {name.replace("/", "-"): name for name in names}
         self._file = open_file(self.path, "match file")
         self._keys: dict[Pair, str] | None = None
-        self.attributes: dict[str, Any] = dict(self._file.attrs)
         try:
+            with self._reading("its attributes"):
+                self.attributes: dict[str, Any] = dict(self._file.attrs)
             version = int(self.attributes.get("version", VERSION))
             if version > VERSION:
                 raise ValueError(f"{path}: format version {version}, this package reads up to {VERSION}")
         except (TypeError, OverflowError, ValueError) as error:
             self._file.close()
-            if "format version" in str(error):
+            if str(error).startswith(f"{path}: "):
                 raise
             found = self.attributes["version"]
             raise ValueError(f"{path}: format version is {found!r}, expected a number") from error
@@ -200,6 +201,8 @@ class MatchFile:
             raise ValueError(
                 f"{self.path}: {name0!r} and {name1!r} have {len(scores)} scores, expected {count} as {_ROWS} has rows"
             )
+        if not np.isfinite(scores).all():
+            raise ValueError(f"{self.path}: scores of {name0!r} and {name1!r} are not all finite")
         return indices, scores[chosen] if len(scores) == count else scores
 
     def _read(
@@ -250,7 +253,9 @@ class MatchFile:
         """Where a pair lies, and whether its photos stand in the other order there."""
         for pair, reverse in (((name0, name1), False), ((name1, name0), True)):
             key = pair_key(*pair)
-            if key in self._file:
+            with self._reading(f"matches of {name0!r} and {name1!r}"):
+                there = key in self._file
+            if there:
                 return key, reverse
             if pair in self._keys_of_pairs():
                 return self._keys_of_pairs()[pair], reverse
@@ -269,8 +274,10 @@ class MatchFile:
             self._keys = {}
             for key, attributes in items:
                 assert attributes is not None
-                stated = (attributes.get("name0"), attributes.get("name1"))
-                pair = tuple(map(str, stated)) if None not in stated else self._pair(key)
+                stated = [attributes.get("name0"), attributes.get("name1")]
+                if strange := [name for name in stated if not isinstance(name, (str, type(None)))]:
+                    raise ValueError(f"{self.path}: {key!r} is of the photo {strange[0]!r}, expected a name")
+                pair = self._pair(key) if None in stated else tuple(stated)
                 self._keys.setdefault(pair, key)  # type: ignore[arg-type]
         return self._keys
 
@@ -299,7 +306,7 @@ class MatchFile:
         """Names the file where its inner structure is broken; h5py gives None for a group that is."""
         try:
             yield
-        except (*DAMAGE, AttributeError, TypeError, IndexError, ValueError) as error:
+        except (*DAMAGE, AttributeError, TypeError, IndexError, OverflowError, ValueError) as error:
             raise ValueError(f"{self.path}: {what} cannot be read, the file is damaged ({error})") from error
 
 

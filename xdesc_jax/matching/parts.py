@@ -46,13 +46,16 @@ class MatchParts:
     """
 
     def __init__(self, folder: Path, config_hash: str):
-        self.folder = folder
-        marker = folder / "config.json"
-        if folder.exists() and (not marker.exists() or read_json(marker) != config_hash):
+        self.folder, self._config_hash = folder, config_hash
+        self._marker = folder / "config.json"
+        if folder.exists() and not self._is_ours():
             shutil.rmtree(folder)
-        if not folder.exists():
-            folder.mkdir(parents=True)
-            write_json(marker, config_hash)
+
+    def _is_ours(self) -> bool:
+        try:
+            return self._marker.exists() and read_json(self._marker) == self._config_hash
+        except ValueError:  # cut short
+            return False
 
     def _path(self, number: int) -> Path:
         return self.folder / f"{number:07d}.npz"
@@ -65,7 +68,9 @@ class MatchParts:
             return False
 
     def save(self, number: int, found: Sequence[PairMatches]) -> None:
-        """Writes a part."""
+        """Writes a part; with the first one, the folder."""
+        if not self._marker.exists():
+            write_json(self._marker, self._config_hash)
         with atomic(self._path(number)) as temporary, temporary.open("wb") as file:
             np.savez(
                 file,
@@ -90,4 +95,4 @@ class MatchParts:
 
     def remove(self) -> None:
         """Removes all parts."""
-        shutil.rmtree(self.folder)
+        shutil.rmtree(self.folder, ignore_errors=True)

@@ -30,6 +30,11 @@ SCALARS = (
     "rows_per_second",
     "run",
 )
+_FIGURE = (int, float, type(None))
+_TYPES: dict[str, tuple[type, ...]] = {
+    "member": (str,), "fields": (dict,), "config": (dict,), "mean_rank1": _FIGURE, "figures": (dict, type(None)),
+    "epoch": (int, type(None)), "history": (list, type(None)),
+}  # fmt: skip
 _INT64 = range(-(2**63), 2**63)
 
 
@@ -233,12 +238,26 @@ def _records(path: Path) -> Iterable[Record]:
         yield finite(record)
 
 
+def _is_figure(value: Any) -> bool:
+    return isinstance(value, _FIGURE) and (not isinstance(value, int) or value in _INT64)
+
+
 def _problem(record: Any) -> str | None:
     if not isinstance(record, dict):
         return f"found {type(record).__name__}, expected an object"
     missing = [name for name in ("member", "status", "fields", "config", "mean_rank1") if name not in record]
     if missing:
         return f"{', '.join(missing)} missing"
+    for name, kinds in _TYPES.items():
+        if not isinstance(record.get(name), kinds):
+            return f"{name} is {record.get(name)!r}, expected {' or '.join(kind.__name__ for kind in kinds)}"
+    try:
+        json.dumps(record, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:  # half of a character, which JSON can hold and no table
+        return f"a text is no Unicode ({error})"
+    figures = [flat_figures(record)] if record.get("figures") else []
+    if bad := [item for found in figures for item in found.items() if not _is_figure(item[1])]:
+        return f"figure {bad[0][0]} is {bad[0][1]!r}, expected a number"
     if record["status"] not in STATUSES:
         return f"status is {record['status']!r}, expected one of {', '.join(STATUSES)}"
     return None

@@ -125,8 +125,9 @@ def flatten(values: dict[str, Any], prefix: str = "") -> list[tuple[str, float]]
 
 
 def read_log(run: Path) -> list[dict[str, Any]]:
-    """The lines of a run's log; none where it has no log yet."""
-    return [parse_json(line) for _, line in _complete_lines(run / "log.jsonl")]
+    """The lines of a run's log; none where it has no log yet. Raises ValueError for one that is damaged."""
+    path = run / "log.jsonl"
+    return [_entry(line, path, number) for number, line in _complete_lines(path)]
 
 
 def _complete_lines(path: Path) -> list[tuple[int, bytes]]:
@@ -138,7 +139,13 @@ def _complete_lines(path: Path) -> list[tuple[int, bytes]]:
 
 
 def _step(line: bytes, path: Path, number: int) -> int:
+    return int(_entry(line, path, number)["step"])
+
+
+def _entry(line: bytes, path: Path, number: int) -> dict[str, Any]:
     try:
-        return int(parse_json(line)["step"])
-    except (ValueError, TypeError, KeyError) as error:  # no JSON or no UTF-8, no object, no step
+        entry = parse_json(line)
+        int(entry["step"])
+        return entry
+    except (ValueError, TypeError, KeyError, OverflowError) as error:  # no JSON or no UTF-8, no object, no step
         raise ValueError(f"{path}: line {number} is {line[:60]!r}, expected a JSON object with 'step'") from error

@@ -22,6 +22,7 @@ from xdesc_jax.train.checkpoint import Checkpoints, Position
 from xdesc_jax.train.state import TrainState
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+_SHOWN = 80  # characters of an entry
 SETTINGS, VALIDATION = "config.json", "validation.json"
 Parsed = TypeVar("Parsed")
 
@@ -154,17 +155,30 @@ def read_settings(
     if not path.exists():
         raise FileNotFoundError(f"{run}: not a run directory (no {SETTINGS}); see `{stage}`")
     settings = read_json(path)
+    if not isinstance(settings, dict):
+        raise ValueError(f"{path}: is a JSON {type(settings).__name__}, expected the settings of `{stage}`")
     if lacking := [key for key in keys if key not in settings]:
         raise ValueError(f"{path}: not of `{stage}`, lacks {lacking}, expected the keys {list(keys)}")
     try:
         return settings, parse(settings)
-    except (AttributeError, TypeError, ValueError) as error:  # the dataclasses name the key
+    except (AttributeError, KeyError, TypeError, ValueError) as error:  # the dataclasses name the key
         raise ValueError(f"{path}: not a configuration of this version ({error})") from error
 
 
 def history(run: Path) -> list[dict[str, Any]]:
-    """Validation figures after each epoch, with its `step` and `epoch`."""
-    return read_json(run / VALIDATION) if (run / VALIDATION).exists() else []
+    """Validation figures after each epoch, with its `step` and `epoch`.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    path = run / VALIDATION
+    entries = read_json(path) if path.exists() else []
+    for entry in entries if isinstance(entries, list) else [entries]:
+        found = [entry.get(key) for key in ("step", "epoch")] if isinstance(entry, dict) else [None]
+        if not all(type(number) is int for number in found) or entry is entries:
+            told = repr(entry)[:_SHOWN]
+            raise ValueError(f"{path}: holds {told}, expected figures of epochs, each with its 'step' and 'epoch'")
+    return entries
 
 
 def figures_at(run: Path, step: int) -> dict[str, Any] | None:

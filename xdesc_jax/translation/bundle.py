@@ -35,6 +35,7 @@ from xdesc_jax.files.whole import json_text
 from xdesc_jax.translation import ratios as ratio_keys
 from xdesc_jax.translation.deviation import RowStatistics
 from xdesc_jax.translation.int8 import from_int8, to_int8
+from xdesc_jax.translation.parity import ParitySample as ParitySample
 
 FORMAT = "xdesc-translator"
 VERSION = 2
@@ -43,21 +44,6 @@ KINDS = ("encoder_decoder", "pair")
 NETWORKS = ("encoder/", "decoder/", "pair/")
 
 Layers = Sequence[tuple[np.ndarray, np.ndarray]]  # (kernel [in, out], bias [out]) in order, ReLU between
-
-
-@dataclasses.dataclass(frozen=True)
-class ParitySample:
-    """Aligned rows of each descriptor and what the float32 flax networks make of them.
-
-    Attributes:
-        inputs: descriptor -> [n, stored_width] in the stored form.
-        embeddings: descriptor -> [n, E] float32; empty for pair networks.
-        translations: (source, target) -> [n, D] float32, probabilities of the bits for binary targets.
-    """
-
-    inputs: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    embeddings: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    translations: dict[tuple[str, str], np.ndarray] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,14 +91,13 @@ class Bundle:
         for name, layers in self.networks.items():
             self._check_network(name, layers)
         for name, statistics in self.statistics.items():
-            width = self._spec(name, "statistics").width
-            for field, value in statistics.arrays().items():
-                expected = (width, width) if field == "photo_covariance" else (width,)
-                if value.shape != expected or not np.isfinite(value).all():
-                    raise ValueError(
-                        f"statistics/{name}/{field} has shape {value.shape}, expected {expected}, all finite"
-                    )
+            statistics.check(self._spec(name, "statistics").width, f"statistics/{name}")
         self._check_ratios()
+        whole = isinstance(self.embedding_width, int) and not isinstance(self.embedding_width, bool)
+        if not whole or not isinstance(self.space_id, (str, type(None))):
+            found = f"{self.embedding_width!r} and {self.space_id!r}"
+            raise ValueError(f"embedding width and space id are {found}, expected a whole number and a text")
+        self.sample.check(self.specs, self.embedding_width)
         if self.kind == "encoder_decoder" and self.space_id is None:
             object.__setattr__(self, "space_id", space_id(self.networks))
 

@@ -74,6 +74,13 @@ class RowStatistics:
         """The arrays that are known, by field."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
+    def check(self, width: int, where: str) -> None:
+        """Raises ValueError where an array is not of `width` values, all finite; `where` says whose they are."""
+        for field, value in self.arrays().items():
+            expected = (width, width) if field == "photo_covariance" else (width,)
+            if value.shape != expected or value.dtype.kind != "f" or not np.isfinite(value).all():
+                raise ValueError(f"{where}/{field} has shape {value.shape}, expected {expected}, all finite")
+
 
 class Deviation:
     """Compares rows, block after block, with the training statistics of what they are said to be.

@@ -160,11 +160,12 @@ class Translator:
             ValueError: the model was not validated.
         """
         validation = self.bundle.provenance.get("validation")
-        rank1 = validation.get("rank1", {}) if isinstance(validation, dict) else {}
+        rank1 = validation.get("rank1") if isinstance(validation, dict) else None
         scores: dict[str, float] = {}
         for target in self.names:
-            found = (rank1.get(f"{name}->{target}") for name in self.names if name != target)
-            others = [value for value in found if value is not None]
+            named = [f"{name}->{target}" for name in self.names if name != target]
+            found = [rank1.get(key) for key in named] if isinstance(rank1, dict) else []
+            others = [value for value in found if isinstance(value, (int, float))]
             if others:
                 scores[target] = float(np.mean(others))
         if not scores:

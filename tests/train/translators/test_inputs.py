@@ -18,6 +18,7 @@ from xdesc_jax.train.randomness import row_keys
 from xdesc_jax.train.translators import inputs
 from xdesc_jax.train.translators.inputs import Statistics
 from xdesc_jax.train.translators.run import train
+from xdesc_jax.translation.deviation import RowStatistics
 
 cv2 = pytest.importorskip("cv2", reason="needs the features extra")
 NAMES = ("brief", "sift")
@@ -130,3 +131,29 @@ def test_weights_of_learned_descriptors_are_asked_for(patch_records, tmp_path):
     with pytest.raises(ValueError, match="hardnet"):
         train(config, patch_records, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"rows/a/mean": np.ones((1, 2), np.float32)},
+        {"rows/a/std": np.full(3, np.nan, np.float32)},
+        {"rows/a/mean": None},
+        {"rows/a/photo_covariance": np.ones((3, 2), np.float32)},
+        {"scale/a": np.float32(0)},
+        {"scale/a": np.float32(np.inf)},
+        {"scale/a": None},
+        {"sample/a": np.ones(3)},
+        {"sample/a": None},
+        {"rows/a/other": np.ones(3, np.float32)},
+    ],
+)
+def test_statistics_that_do_not_fit_each_other_are_refused(tmp_path, changes):
+    figures = RowStatistics(np.ones(3, np.float32), np.ones(3, np.float32), np.eye(3, dtype=np.float32))
+    Statistics({"a": figures}, {"a": 1.0}, {"a": np.ones((2, 3), np.float32)}).save(tmp_path / "statistics.npz")
+    assert Statistics.load(tmp_path / "statistics.npz").scale == {"a": 1.0}
+    with np.load(tmp_path / "statistics.npz") as file:
+        arrays = dict(file) | changes
+    np.savez(tmp_path / "statistics.npz", **{name: values for name, values in arrays.items() if values is not None})
+    with pytest.raises(ValueError, match="statistics.npz: statistics of the run cannot be read"):
+        Statistics.load(tmp_path / "statistics.npz")

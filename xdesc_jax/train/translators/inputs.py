@@ -6,7 +6,6 @@ batch on the device, and mean, deviation and scale of each descriptor.
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from xdesc_jax.descriptors import DescriptorSpec, get_spec, stored
 from xdesc_jax.features.describe import describer, weight_file
 from xdesc_jax.features.jitter import JitterSettings, jitter
 from xdesc_jax.features.weights import parse_weights
+from xdesc_jax.files.arrays import read_plain
 from xdesc_jax.files.whole import atomic
 from xdesc_jax.train.randomness import row_keys
 from xdesc_jax.train.state import Batch
@@ -60,22 +60,31 @@ class Statistics:
 
     @classmethod
     def load(cls, path: Path) -> Statistics:
-        """Raises ValueError where the file is cut short."""
+        """Raises ValueError where the file is cut short, or lacks figures of a descriptor."""
         rows: dict[str, dict[str, np.ndarray]] = {}
-        scale, sample = {}, {}
+        scale: dict[str, float] = {}
+        sample: dict[str, np.ndarray] = {}
         try:
-            with path.open("rb") as file, np.load(file) as arrays:
-                for key in arrays.files:
-                    match key.split("/"):
-                        case ["rows", name, field]:
-                            rows.setdefault(name, {})[field] = arrays[key]
-                        case ["scale", name]:
-                            scale[name] = float(arrays[key])
-                        case ["sample", name]:
-                            sample[name] = arrays[key]
-        except (OSError, ValueError, zipfile.BadZipFile) as error:
+            for key, values in read_plain(path).items():
+                match key.split("/"):
+                    case ["rows", name, field]:
+                        rows.setdefault(name, {})[field] = values
+                    case ["scale", name]:
+                        scale[name] = float(values)
+                    case ["sample", name]:
+                        sample[name] = values
+            if not rows.keys() == scale.keys() == sample.keys():
+                held = [sorted(part) for part in (rows, scale, sample)]
+                raise ValueError(f"rows, scales and samples are of {held}, expected the same descriptors")
+            figures = {name: RowStatistics(**fields) for name, fields in rows.items()}
+            for name, found in figures.items():
+                found.check(len(np.atleast_1d(found.mean)), f"rows/{name}")
+                if not 0 < scale[name] < np.inf or sample[name].ndim != 2:
+                    told = f"{scale[name]} and {list(sample[name].shape)}"
+                    raise ValueError(f"{name!r} has scale and sample {told}, expected a finite one, and rows")
+        except (OSError, TypeError, ValueError) as error:
             raise ValueError(f"{path}: statistics of the run cannot be read ({error})") from error
-        return cls({name: RowStatistics(**fields) for name, fields in rows.items()}, scale, sample)
+        return cls(figures, scale, sample)
 
 
 def choose_specs(info: RecordInfo | None, config: TrainConfig) -> dict[str, DescriptorSpec]:
