@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import h5py
 import pytest
 
 from tests.support.awkward_map import BLANK, QUERY, SEEN, make_awkward_map
@@ -157,9 +158,16 @@ def test_a_database_without_the_table_of_descriptors_is_refused_with_the_reason(
 # --- Files that are damaged, a disk that is full, runs that are killed ----------------------------------------
 
 
-@pytest.mark.parametrize("signature", [b"SNOD", b"TREE", b"HEAP"])
+@pytest.mark.parametrize("signature", [b"SNOD", b"TREE", b"HEAP", b"OHDR"])
 def test_a_match_file_damaged_inside_is_named(awkward, matches, tmp_path, capsys, signature):
-    (tmp_path / "m.h5").write_bytes(matches.read_bytes().replace(signature, b"\0\0\0\0"))
+    """A file of ours, or, whose parts have other names, one in the format in which others write."""
+    file, version = tmp_path / "whole.h5", "v110" if signature == b"OHDR" else "earliest"
+    with h5py.File(matches) as held, h5py.File(file, "w", libver=version) as copy:
+        for name in held:
+            held.copy(name, copy)
+        copy.attrs.update(held.attrs)
+    assert signature in file.read_bytes()
+    (tmp_path / "m.h5").write_bytes(file.read_bytes().replace(signature, b"\0\0\0\0"))
     assert run(*reconstruct_words(awkward, tmp_path / "m.h5", tmp_path / "out")) == 2
     assert f"{tmp_path / 'm.h5'}: " in capsys.readouterr().err
     assert not list((tmp_path / "out").glob("*"))
@@ -201,7 +209,7 @@ def test_a_full_disk_is_told_with_the_file_and_the_next_run_ends_in_the_same(awk
     ended = python(LIMITED, size, *words)
     assert ended.returncode == 2 and "Traceback" not in ended.stderr, ended.stderr
     assert f"{tmp_path / 'out'}" in ended.stderr and "cannot be opened or written" in ended.stderr
-    assert not list((tmp_path / "out").iterdir())
+    assert not list((tmp_path / "out").glob("*"))
     assert run(*words) == 0
     assert model_bytes(tmp_path / "out") == model_bytes(made)
 

@@ -232,10 +232,10 @@ def already_done(
         state = dry_run.REPLACED
     refusal = None
     if state == dry_run.REFUSED:
-        refusal = FileExistsError(
-            f"{path} was made with another configuration (hash {found_hash}, now {expected_hash}); "
-            "choose another output or pass --overwrite"
-        )
+        made = f"was made with another configuration (hash {found_hash}, now {expected_hash})"
+        if found_hash is None:
+            made = "is there already, and nothing beside it says what made it"
+        refusal = FileExistsError(f"{path} {made}; choose another output or pass --overwrite")
     dry_run.output(path, state, refusal)
     if refusal is not None and not dry_run.active():  # a dry run that is still here lists further outputs
         raise refusal

@@ -60,6 +60,8 @@ def update(
     min_inliers: int = PoseSettings.min_inliers,
     max_error_px: float = PoseSettings.max_error_px,
     seed: int = 0,
+    intrinsics: Path | None = None,
+    photos: Path | None = None,
     assume_focal: bool = False,
     overwrite: bool = False,
 ) -> Path:
@@ -82,7 +84,9 @@ def update(
         min_inliers: a pose with fewer is a failure.
         max_error_px: largest reprojection error of an inlier.
         seed: of RANSAC and of the retrieval's vocabulary.
-        assume_focal: guess 1.2 times the longer side as the focal length of photos listed without intrinsics.
+        intrinsics: list as `queries`, COLMAP model or database with the cameras of photos that are listed without.
+        photos: folder of the new and the test photos, for the cameras' EXIF; nothing else of them is read.
+        assume_focal: guess 1.2 times the longer side as the focal length of photos of which nothing knows it.
         overwrite: replace a result made with other settings.
 
     Returns:
@@ -113,8 +117,9 @@ def update(
     ):
         sparse = read_model(reconstruction)
         known.check_names(sparse.names, f"the model {reconstruction}")
-        cameras = query_cameras(queries, new, assume_focal)
-        test_cameras = query_cameras(test_queries, test, assume_focal) if test_queries is not None else {}
+        cameras_of = partial(query_cameras, assume_focal=assume_focal, intrinsics=intrinsics, photos=photos)
+        cameras = cameras_of(queries, new)
+        test_cameras = cameras_of(test_queries, test) if test_queries is not None else {}
         _check_apart(queries, cameras, "new photos", sparse.names, "in the map already")
         _check_apart(
             test_queries, test_cameras, "test photos", [*sparse.names, *cameras], "in the map or among the new ones"
@@ -147,6 +152,8 @@ def update(
             "max_error_px": max_error_px,
             "seed": seed,
         }
+        if intrinsics is not None or photos is not None:
+            settings["cameras"] = config_hash([cameras, test_cameras])
         expected, summary = config_hash(settings), out / SUMMARY
         found = recorded(summary)
         if already_done(out, found, expected, overwrite):
