@@ -189,6 +189,19 @@ def test_accuracy_is_reported_after_every_batch(place, translated, new, tmp_path
     assert "localised" in capsys.readouterr().out
 
 
+def test_cameras_that_the_list_lacks_come_from_other_intrinsics(place, translated, new, tmp_path, capsys):
+    """As `xdesc localize` takes them; without, the photo is named."""
+    names = tmp_path / "names.txt"
+    names.write_text("".join(f"{name}\n" for name in place.queries))
+    assert run(place, tmp_path / "out", translated, names) == 2
+    assert f"{len(place.queries)} queries have no intrinsics" in capsys.readouterr().err
+    assert run(place, tmp_path / "out", translated, names, "--intrinsics", new) == 0
+    assert run(place, tmp_path / "expected", translated, new) == 0
+    found, expected = (read_model(tmp_path / folder / "model") for folder in ("out", "expected"))
+    assert found.cameras == expected.cameras and found.names == expected.names
+    assert set(place.queries) <= set(found.names)
+
+
 def test_photos_of_another_descriptor_or_of_the_map_are_refused(place, translated, new, tmp_path, capsys):
     assert run(place, tmp_path / "out", translated, new, new_features=place.features["own-a"]) == 2
     error = capsys.readouterr().err

@@ -9,8 +9,9 @@ import pytest
 
 from tests.support.place import WIDTH
 from xdesc_jax.colmap.bindings.api import read_model
+from xdesc_jax.colmap.model import Camera
 from xdesc_jax.descriptors import DescriptorSpec, unit_rows
-from xdesc_jax.features.store import FeatureStore
+from xdesc_jax.features.store import FeatureStore, StoreWriter
 from xdesc_jax.localization.localizer import PoseSettings
 from xdesc_jax.localization.map import LocalizationMap
 from xdesc_jax.mapping.bootstrap import Shares, UpdatedMap
@@ -176,3 +177,41 @@ def test_rows_that_are_real_stay(place, model, photos):
         same = (updated.rows(photo) == before[photo]).all(axis=1)
         for row, point in point_of(model, photo).items():
             assert same[row] == (row % 2 == 0 or point not in points)
+
+
+def test_rows_are_taken_in_the_form_in_which_they_are_matched(place, photos, model, tmp_path):
+    """Rows kept at 512 times their length, with a zero value; one of them is not finite, and never used."""
+    spec = DescriptorSpec("own-b", WIDTH, storage_scale=512.0)
+    with StoreWriter(tmp_path / "map.h5", spec) as writer:
+        for name in place.names:
+            writer.write(name, dataclasses.replace(photos[name], descriptors=512 * photos[name].descriptors))
+    with FeatureSet([tmp_path / "map.h5"]) as features:
+        built = LocalizationMap.build(model, features, Router("native", None))
+    real = {name: np.zeros(len(photo.rows), bool) for name, photo in built.photos.items()}
+    updated, name = UpdatedMap(built, model, real, PoseSettings(seed=3)), place.queries[0]
+    canonical = other_rows(photos[name], 0).descriptors.copy()
+    canonical[:, 5] = 0
+    canonical = unit_rows(canonical)
+    kept = 512 * canonical
+    lost = int(np.flatnonzero(canonical.any(axis=1))[3])
+    kept[lost, 1] = np.nan
+    updated.take_in([(name, dataclasses.replace(photos[name], descriptors=kept), Held(spec), place.cameras[name])])
+    (added,) = updated.added
+    rows = {int(p): row for row, p in enumerate(added.point) if p >= 0}
+    assert len(rows) > 100 and lost not in rows.values()
+    np.testing.assert_allclose(added.xy, photos[name].keypoints + 0.5, atol=1e-4)
+    for photo in place.names:
+        for row, point in point_of(model, photo).items():
+            if point in rows:
+                np.testing.assert_allclose(updated.rows(photo)[row], canonical[rows[point]], atol=1e-6)
+
+
+def test_a_photo_joins_with_the_focal_length_that_was_estimated(place, model, photos):
+    """The true one is 1280 px, with a distortion that the guess has none of."""
+    name = place.queries[0]
+    guess = Camera("PINHOLE", 1024, 768, (1000, 1000, 512, 384), known=False)
+    updated = make_map(place, model)
+    result = updated.take_in([(name, photos[name], Held(SPEC), guess)])[name]
+    (added,) = updated.added
+    assert abs(result.focal_px - 1280) < 15
+    assert added.camera == dataclasses.replace(guess, params=(result.focal_px, result.focal_px, 512, 384))
