@@ -90,7 +90,7 @@ def test_the_new_member_learns_as_if_trained_with_the_others(grown, straight):
     first, *_, last = read_json(grown / "validation.json")
     together = read_json(straight / "validation.json")[-1]
     for pair in (f"{NEW}->toy-plain", f"{NEW}->toy-bits", f"toy-plain->{NEW}", f"{NEW}->{NEW}"):
-        assert last["translation_error"][pair] < 0.75 * first["translation_error"][pair], pair
+        assert last["translation_error"][pair] < 0.8 * first["translation_error"][pair], pair
         assert last["translation_error"][pair] < 1.1 * together["translation_error"][pair], pair
     for pair in (f"toy-bits|{NEW}", f"toy-plain|{NEW}"):
         assert last["joint_rank1"][pair] > 10 / 128  # ten times chance
