@@ -206,8 +206,9 @@ def canonical(
     norms = row_norms(rows)
     free, ranges = (norms == 0) | (as_bytes and loose), _norms(spec, x.dtype, kept)
     fitting = [(norms >= low) & (norms <= high) | free for low, high in ranges]
-    ones = np.abs(norms - 1) <= UNIT_TOLERANCE
-    unit = spec.name in _LARGEST and not loose and bool(ones[norms > 0].all() and norms.any())
+    unit = False  # whether all rows are, of a descriptor whose rows never are
+    if spec.name in _LARGEST and not loose and norms.any():
+        unit = bool((np.abs(norms[norms > 0] - 1) <= UNIT_TOLERANCE).all())
     if unit or not any(fits.all() for fits in fitting):
         none = norms > 0 if unit else ~np.logical_or.reduce(fitting)
         row = int(np.argmax(none if none.any() else ~fitting[-1]))

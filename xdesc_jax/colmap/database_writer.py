@@ -232,9 +232,8 @@ class DatabaseWriter:
         try:
             yield
         except sqlite3.Error as error:
-            if (
-                getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGE
-            ):  # that of the source, whose pages are copied as they are
+            # Damage is that of the source, whose pages are copied as they are.
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGE:
                 source = self._source.path if isinstance(self._source, DatabaseReader) else self._source
                 raise ValueError(f"{source}: not a readable COLMAP database ({error})") from error
             kept = f"; what is done so far is in {self._file}: run again to go on" if self._resume is not None else ""

@@ -15,13 +15,13 @@ import jax
 
 from xdesc_jax.config import JitterConfig, TrainConfig
 from xdesc_jax.console import shown
-from xdesc_jax.data.schema import TRAIN, VALIDATION, RecordInfo
+from xdesc_jax.data.schema import RecordInfo
 from xdesc_jax.files.whole import config_hash
 from xdesc_jax.networks.mlp import build_networks
 from xdesc_jax.sweep import plan
 from xdesc_jax.sweep.config import Member
 from xdesc_jax.train.devices import Devices
-from xdesc_jax.train.translators import inputs
+from xdesc_jax.train.translators import inputs, preparation
 from xdesc_jax.train.translators.step import first_state
 
 _GIB = 2**30
@@ -83,8 +83,7 @@ def _describing(config: TrainConfig) -> TrainConfig:
 
 def _read(info: RecordInfo, config: TrainConfig, names: tuple[str, ...]) -> None:
     specs = inputs.choose_specs(info, dataclasses.replace(config, descriptors=names))
-    inputs.open_split(info.path, TRAIN, config, specs, config.batch_size)
-    inputs.open_split(info.path, VALIDATION, config, specs, min(config.batch_size, 1024))
+    preparation.open_splits(info.path, config, specs)
 
 
 def _describe(info: RecordInfo, config: TrainConfig, names: tuple[str, ...]) -> None:

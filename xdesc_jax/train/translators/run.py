@@ -110,7 +110,7 @@ def train(
             "backend": backend if backend != "pmap" else None,
         },
     )
-    networks = build_networks(specs, model, devices.axis_name)
+    plain, networks = (build_networks(specs, model, axis) for axis in (None, devices.axis_name))
     if frozen is not None:
         plain, networks = (freeze_members(n, frozen, statistics.scale) for n in (plain, networks))
     step = preparation.step_of(networks, config, specs, statistics, training.batches_per_epoch)
