@@ -234,7 +234,7 @@ def already_done(
     if state == dry_run.REFUSED:
         made = f"was made with another configuration (hash {found_hash}, now {expected_hash})"
         if found_hash is None:
-            made = "is there already, and nothing beside it says what made it"
+            made = "is there already, and no record of what made it fits it"
         refusal = FileExistsError(f"{path} {made}; choose another output or pass --overwrite")
     dry_run.output(path, state, refusal)
     if refusal is not None and not dry_run.active():  # a dry run that is still here lists further outputs
