@@ -298,6 +298,8 @@ def in_stored_dtype(x: np.ndarray, spec: DescriptorSpec, where: str = "") -> np.
 
 # --- Registry --------------------------------------------------------------------------------------------
 
+Source = Literal["patch", "photo", "detector", "network"]
+
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
@@ -306,17 +308,18 @@ class Entry:
     `describe` is a callable or a lazily imported 'module:name'. From 'patch' it maps float32
     [B, 32, 32] in 0..1 to canonical descriptors [B, D]; with `weighted`, it first takes the parameters that
     `load` ('module:name') reads from a weight file. From 'photo' it maps (gray uint8 [H, W], keypoints) to
-    (stored descriptors [N, stored_width], valid bool [N]).
+    (stored descriptors [N, stored_width], valid bool [N]). From 'network' it is a subclass of
+    `features.extractors.base.Extractor`, made and called in a process of its own.
     """
 
     spec: DescriptorSpec
     describe: Callable | str | None = None
-    source: Literal["patch", "photo", "detector"] = "patch"
+    source: Source = "patch"
     load: Callable | str | None = None
 
     @property
     def weighted(self) -> bool:
-        return self.load is not None
+        return self.load is not None or (self.source == "network" and self.describe is not None)
 
 
 def resolve(function: Callable | str) -> Callable:
@@ -332,14 +335,15 @@ _REGISTRY: dict[str, Entry] = {}
 
 def register(
     spec: DescriptorSpec, describe: Callable | str | None = None, *,
-    source: Literal["patch", "photo", "detector"] = "patch", load: Callable | str | None = None,
+    source: Source = "patch", load: Callable | str | None = None,
 ) -> DescriptorSpec:  # fmt: skip
     """Makes a descriptor known by name to every stage.
 
     Args:
         spec: name, width, kind and forms.
         describe: computes it (see `Entry`); None where rows come from files alone.
-        source: what `describe` reads: 'patch', 'photo', or 'detector' where it comes with the keypoints.
+        source: what `describe` reads: 'patch', 'photo', 'network' (a photo, by a network that also detects), or
+            'detector' where it comes with the keypoints.
         load: reads weights from a path, for descriptors that have them.
 
     Raises:
@@ -373,28 +377,5 @@ def registered() -> list[str]:
     return sorted(_REGISTRY)
 
 
-def _sift(name: str, **storage: Any) -> DescriptorSpec:
-    return DescriptorSpec(name, 128, hidden=(1024, 1024), output="relu", **storage)
-
-
-_F = "xdesc_jax.features."
-register(binary_spec("brief", 512), _F + "brief:describe")
-register(_sift("sift"), _F + "sift:describe")
-register(_sift("sift-kornia05"), _F + "sift:describe_kornia05")
-register(_sift("colmap-sift", storage_dtype="uint8", storage_scale=512.0), source="detector")
-register(_sift("opencv-sift", storage_scale=512.0), _F + "opencv:describe_sift", source="photo")
-_CV = _F + "opencv_descriptors:describe_"
-for _name, _bits in {
-    "orb": 256, "brisk": 512, "freak": 512, "latch": 256, "beblid-256": 256, "beblid-512": 512, "teblid-256": 256,
-    "teblid-512": 512, "boostdesc-binboost-64": 64, "boostdesc-binboost-128": 128, "boostdesc-binboost-256": 256,
-}.items():  # fmt: skip
-    register(binary_spec(_name, _bits), _CV + _name.replace("-", "_"), source="photo")
-register(DescriptorSpec("daisy", 200, hidden=(1024, 1024), output="relu"), _CV + "daisy", source="photo")
-for _name, _width in {"vgg": 120, "boostdesc-lbgm": 64}.items():
-    _spec = DescriptorSpec(_name, _width, normalized=False, hidden=(1024, 1024))
-    register(_spec, _CV + _name.replace("-", "_"), source="photo")
-for _name in ("hardnet", "hardnet-xdesc"):
-    register(DescriptorSpec(_name, 128), _F + "l2net:describe_hardnet", load=_F + "l2net:load_hardnet")
-for _name in ("sosnet", "sosnet-xdesc"):
-    register(DescriptorSpec(_name, 128), _F + "l2net:describe_sosnet", load=_F + "l2net:load_sosnet")
-register(DescriptorSpec("tfeat", 128, normalized=False), _F + "tfeat:describe", load=_F + "tfeat:load")
+# The package's own; by name, as plugins are, for that module imports this one.
+importlib.import_module("xdesc_jax.features.registered")

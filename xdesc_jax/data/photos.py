@@ -27,8 +27,10 @@ from xdesc_jax.features.extract import (
     configuration_keys,
     extract_parts,
     extract_photo,
+    extractors_of,
     keypoint_file,
 )
+from xdesc_jax.features.extractors.process import Extractors
 from xdesc_jax.features.given import KeypointFile
 from xdesc_jax.features.images import list_photos
 from xdesc_jax.features.parts import load_part, part_path, photo_stamp, save_part
@@ -137,14 +139,14 @@ class PhotoReader:
     def open(self) -> Iterator[Callable[[str], Columns]]:
         for entry in self.entries:
             register(entry.spec, entry.describe, source=entry.source, load=entry.load)
-        with keypoint_file(self.settings) as source:
-            yield functools.partial(self._rows, source)
+        with keypoint_file(self.settings) as source, extractors_of(self.settings) as extractors:
+            yield functools.partial(self._rows, source, extractors)
 
-    def _rows(self, source: KeypointFile | None, name: str) -> Columns:
+    def _rows(self, source: KeypointFile | None, extractors: Extractors, name: str) -> Columns:
         stamp = photo_stamp(self.root / name)
         photo = load_part(self.parts, name, self.keys, stamp)
         if photo is None:
-            photo = extract_photo(self.root / name, self.settings, source.read(name) if source else None)
+            photo = extract_photo(self.root / name, self.settings, source.read(name) if source else None, extractors)
             # Several processes, whose ids may be equal on several hosts, may have the same photo in work.
             with staged(part_path(self.parts, name)) as temporary:
                 save_part(temporary.parent, name, photo, self.keys, stamp)

@@ -33,13 +33,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xdesc_jax import pretrained
-from xdesc_jax.descriptors import Entry, canonical, get_entry, registered, resolve, stored
-from xdesc_jax.features import official
+from xdesc_jax.descriptors import Entry, canonical, get_entry, resolve, stored
+from xdesc_jax.features.official import weight_file
 
 BATCH = 256  # patches computed at once; fixed, so that each descriptor compiles once for photos of any size
 PATCH_SHAPE = (32, 32)
-OWN = "-xdesc"  # ends the names of networks that this package trains itself
 # What jax raises where a function asks a traced value for its numbers.
 _NEEDS_VALUES = (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError)
 
@@ -49,7 +47,8 @@ def describer(name: str, weights: Path | str | None = None) -> Callable[[jax.Arr
 
     Args:
         name: a registered descriptor that is computed from patches.
-        weights: its weight file, read again when it has changed on disk; where not given, `weight_file` finds it.
+        weights: its weight file, read again when it has changed on disk; where not given, `official.weight_file`
+            finds it.
 
     Returns:
         A function from float32 [B, 32, 32] in 0..1 to canonical rows: float32 [B, D] or bool [B, bits]. It is
@@ -72,7 +71,7 @@ def describe_patches(
     Args:
         names: registered descriptors that are computed from patches.
         patches: uint8 [N, 32, 32]; N may be 0.
-        weights: descriptor name -> weight file; `weight_file` finds those of learned descriptors not named here.
+        weights: descriptor name -> weight file; `official.weight_file` finds those of learned ones not named here.
 
     Returns:
         Name -> [N, stored_width] in the stored form, rows in the order of the patches.
@@ -85,37 +84,6 @@ def describe_patches(
         raise ValueError(f"patches are {patches.dtype} {list(patches.shape)}, expected uint8 [N, 32, 32]")
     prepared = {name: _prepared(name, (weights or {}).get(name)) for name in names}
     return {name: _rows(name, *prepared[name], patches) for name in names}
-
-
-def weight_file(name: str, given: Path | str | None = None) -> Path | None:
-    """The weight file that a descriptor is computed with; None for one without weights.
-
-    Args:
-        name: a registered descriptor.
-        given: the user's file, which comes first; then the one that ships with the package under that name, then
-            the installed official one (`xdesc weights install`).
-
-    Raises:
-        ValueError: an unknown name, weights that are not wanted, or none anywhere; says how to get them.
-    """
-    if not get_entry(name).weighted:
-        if given is not None:
-            raise ValueError(f"descriptor {name!r} has no weights, but {given} was given")
-        return None
-    if given is not None:
-        return Path(given)
-    if (shipped := pretrained.find(name, "weights")) is not None:
-        return shipped
-    by_hand = f"give their file with --weights {name}=FILE"
-    if name not in official.RELEASES:
-        raise ValueError(f"descriptor {name!r} has weights; none ship with this installation, so {by_hand}")
-    if (installed := official.installed_path(name)).is_file():
-        return installed
-    own = f"; this package's own network is {name + OWN!r}" if name + OWN in registered() else ""
-    raise ValueError(
-        f"descriptor {name!r} means the official weights, which are not part of this package: install them with "
-        f"`xdesc weights install {name}`, or {by_hand}{own}"
-    )
 
 
 def _rows(name: str, function: Callable, traceable: bool, patches: np.ndarray) -> np.ndarray:
@@ -176,6 +144,8 @@ def _check_from_patches(entry: Entry) -> None:
     name = entry.spec.name
     if entry.source == "photo":
         raise ValueError(f"descriptor {name!r} is computed from the photo and keypoints, not from patches")
+    if entry.source == "network":
+        raise ValueError(f"descriptor {name!r} is computed from the photo by a network, not from patches")
     if entry.source == "detector":
         raise ValueError(f"descriptor {name!r} comes with the detector's keypoints, not from patches")
     if entry.describe is None:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import os
 import shutil
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,14 +21,16 @@ import numpy as np
 
 from xdesc_jax import console
 from xdesc_jax.descriptors import get_entry, get_spec
+from xdesc_jax.features.extractors.process import Extractors, require_learned
 from xdesc_jax.features.given import KeypointFile, is_keypoint_database
 from xdesc_jax.features.images import UnreadablePhoto, list_photos
+from xdesc_jax.features.official import weight_file
 from xdesc_jax.features.parts import load_part, part_path, photo_stamp, save_part
 from xdesc_jax.features.photo import (
     COLMAP_SIFT,
     ExtractSettings,
     PhotoFeatures,
-    add_patch_descriptors,
+    describe_photo,
     extract_photo,
 )
 from xdesc_jax.features.store import FeatureStore, StoreWriter
@@ -39,6 +43,7 @@ from xdesc_jax.files.whole import already_done, config_hash, write_json
 __all__ = ["ExtractSettings", "PhotoFeatures", "check_ready", "extract", "extract_parts", "extract_photo"]
 
 VERSION = 1  # of extract.json
+MASKING = ("photo", "network")  # what `valid` depends on besides patches
 
 
 def extract(
@@ -51,6 +56,7 @@ def extract(
     max_keypoints: int | None = None,
     weights: tuple[str, ...] = (),
     processes: int = 1,
+    device: str = "auto",
     overwrite: bool = False,
     strict: bool = False,
 ) -> Path:
@@ -60,12 +66,15 @@ def extract(
         photos: folder of photos, with any sub-folders.
         out: folder for the feature files; photos are named relative to PHOTOS in them.
         descriptors: registered descriptor names.
-        keypoints: 'colmap' or 'opencv' (SIFT detectors), or a feature file or COLMAP database.
+        keypoints: 'colmap' or 'opencv' (SIFT detectors), a learned descriptor whose network finds its own
+            (aliked-n16rot, disk, xfeat, ...), or a feature file or COLMAP database.
         first_octave: of COLMAP's detector; -1 doubles the photo first, 0 does not (faster, fewer keypoints).
-        max_keypoints: keep the strongest: by |difference of Gaussians| (COLMAP), by response (OpenCV).
+        max_keypoints: keep the strongest: by |difference of Gaussians| (COLMAP), by response (OpenCV), by score
+            (networks).
         weights: weight files of learned descriptors, as NAME=FILE; those that ship with the package or are
             installed (`xdesc weights install`) are found without.
         processes: processes that detect keypoints and cut patches; COLMAP's takes about 0.4 GB a megapixel.
+        device: where networks compute: 'auto' (CUDA where there is some), 'cpu' or 'cuda'.
         overwrite: redo finished files, and replace those made with other settings.
         strict: stop at a photo that cannot be read, instead of leaving it out.
 
@@ -78,18 +87,24 @@ def extract(
         FileExistsError: a feature file was made with other settings or photos.
         InUse: another process extracts into `out`.
     """
-    asked = ExtractSettings(descriptors, keypoints, first_octave, max_keypoints, parse_weights(weights))
+    asked = ExtractSettings(descriptors, keypoints, first_octave, max_keypoints, parse_weights(weights), device=device)
     skipped: dict[str, str] = {}
     names = list_photos(photos, strict=strict, skipped=skipped)
     given = {"descriptors": descriptors, "keypoints": keypoints, "first_octave": first_octave}
-    given |= {"max_keypoints": max_keypoints, "weights": weights, "processes": processes, "strict": strict}
+    given |= {
+        "max_keypoints": max_keypoints,
+        "weights": weights,
+        "processes": processes,
+        "device": device,
+        "strict": strict,
+    }
     told = {"photos": f"{photos} ({console.counted(len(names), 'photo')})", **given}
     console.settings(f"xdesc extract -> {out}", told | {"descriptors": ", ".join(descriptors)}, extract)
     with console.status("preparing the descriptors"):
         check_ready(asked)
         keys = configuration_keys(asked)
     for name in descriptors:
-        if file := _weight_file(name, asked):
+        if file := weight_file(name, asked.weights.get(name)):
             console.log.debug("weights of %s: %s", name, file)
     with console.status("reading the photos"):
         listing = [(name, photo_stamp(photos / name)) for name in names]  # names and contents
@@ -103,23 +118,24 @@ def extract(
         console.up_to_date(out)
         return out
     # What `valid` depends on is computed again with the rest, so that all files share one mask.
-    settings = dataclasses.replace(
-        asked,
-        descriptors=tuple(d for d in descriptors if d in todo or get_entry(d).source == "photo"),
-        weights={name: file for name, file in asked.weights.items() if name in todo},
-    )
+    again = tuple(d for d in descriptors if d in todo or get_entry(d).source in MASKING)
+    used = {name: file for name, file in asked.weights.items() if name in (*again, asked.detector)}
+    settings = dataclasses.replace(asked, descriptors=again, weights=used)
     parts = out / ".parts"
     with claimed(inside(out), "xdesc extract", out):
         if overwrite and parts.exists():
             shutil.rmtree(parts)
-        found = extract_parts(photos, names, settings, parts, processes, strict=strict, skipped=skipped, keys=keys)
+        seconds: dict[str, float] = {}
+        found = extract_parts(
+            photos, names, settings, parts, processes, strict=strict, skipped=skipped, keys=keys, seconds=seconds
+        )
         counts = [_counts(f) for _, f in console.track(found, "extracting", "photos", len(names))]
         if not counts:
             raise ValueError(f"{photos}: no photo can be read, first of {len(names)}: {skipped[names[0]]}")
         read = [name for name in names if name not in skipped]
         done = console.track(_parts(photos, read, parts, settings, keys), "writing", "photos", len(read))
         _assemble(out, todo, hashes, done)
-        _report(photos, out, asked, todo, hashes, counts, skipped)
+        _report(photos, out, asked, todo, hashes, counts, skipped, seconds)
         shutil.rmtree(parts)
     console.result(out, figures=out / "extract.json")
     return out
@@ -136,9 +152,18 @@ def check_ready(settings: ExtractSettings) -> None:
     for name in settings.names("detector"):
         if name != COLMAP_SIFT:
             raise ValueError(f"descriptor {name!r} comes with its own detector, which is not in this package")
-    for name in settings.names("photo"):
+    for name in [*settings.names("photo"), *settings.names("network")]:
         if get_entry(name).describe is None:
             raise ValueError(f"descriptor {name!r} is registered without a function; its rows can only come from files")
+    if settings.detector is not None and settings.framed:
+        framed = [*settings.names("patch"), *settings.names("photo")]
+        raise ValueError(
+            f"{', '.join(framed)}: computed from keypoints with scales, but {settings.detector!r} finds positions "
+            "alone; name a SIFT detector or a file by --keypoints"
+        )
+    for name in settings.networks:
+        require_learned(name)
+        weight_file(name, settings.weights.get(name))
     if names := settings.names("patch"):
         from xdesc_jax.features.describe import describer
 
@@ -155,20 +180,21 @@ def configuration_keys(settings: ExtractSettings) -> dict[str, str]:
         detector["first_octave"] = settings.first_octave
     if settings.sample is not None:
         detector["sample"] = [settings.sample, settings.sample_seed]
+    if settings.detector is not None:
+        detector["weights"] = _digest(_weights_of(settings.detector, settings))
+    masking = sorted(name for source in MASKING for name in settings.names(source))
     keys = {}
     for name in settings.descriptors:
-        file = _weight_file(name, settings)
+        file = weight_file(name, settings.weights.get(name))
         rows = {"descriptor": get_spec(name).to_dict(), "weights": file and _digest(file)}
-        keys[name] = config_hash({**detector, **rows, "mask": sorted(settings.names("photo"))})
+        keys[name] = config_hash({**detector, **rows, "mask": masking})
     return keys
 
 
-def _weight_file(name: str, settings: ExtractSettings) -> Path | None:
-    if not get_entry(name).weighted:
-        return None
-    from xdesc_jax.features.describe import weight_file  # jax, where it is needed anyway
-
-    return weight_file(name, settings.weights.get(name))
+def _weights_of(name: str, settings: ExtractSettings) -> Path:
+    file = weight_file(name, settings.weights.get(name))
+    assert file is not None  # every network has weights
+    return file
 
 
 def extract_parts(
@@ -181,6 +207,7 @@ def extract_parts(
     strict: bool = False,
     skipped: dict[str, str] | None = None,
     keys: dict[str, str] | None = None,
+    seconds: dict[str, float] | None = None,
 ) -> Iterator[tuple[str, PhotoFeatures]]:
     """Extracts photos in several processes, each once: finished ones are read from `parts_dir`.
 
@@ -196,6 +223,7 @@ def extract_parts(
         strict: raise at a photo that cannot be read.
         skipped: receives the name and reason of each photo that cannot be read.
         keys: `configuration_keys` of the whole run, where `settings` are a part of it.
+        seconds: receives how long networks computed, and the whole took.
 
     Yields:
         (name, features) in the order of `names`, without the skipped photos.
@@ -207,18 +235,29 @@ def extract_parts(
     if processes < 1:
         raise ValueError(f"processes is {processes}, expected at least 1")
     keys = _keys_of(settings, keys)
+    start = time.perf_counter()
     with contextlib.ExitStack() as stack:
         source = stack.enter_context(keypoint_file(settings))
         check_names(source, root, names)
+        extractors = stack.enter_context(extractors_of(settings, processes))
 
         def job(name: str) -> Job | PhotoFeatures:
             path = Path(root) / name
             stamp = photo_stamp(path)
             done = load_part(parts_dir, name, keys, stamp)
-            return done or Job(name, path, stamp, source.read(name) if source else None)
+            if done is not None:
+                return done
+            extractors.start()  # what it cannot do is better said before any work
+            return Job(name, path, stamp, source.read(name) if source else None)
 
         jobs = ((name, job(name)) for name in names)
         for name, made, result in stack.enter_context(detect_all(jobs, settings, processes)):
+            if made is not None and isinstance(result, PhotoFeatures):
+                try:
+                    result = describe_photo(made.path, result, settings, extractors)
+                    save_part(parts_dir, name, result, keys, made.stamp)
+                except UnreadablePhoto as error:
+                    result = error
             if isinstance(result, UnreadablePhoto):
                 if strict:
                     raise result
@@ -226,17 +265,30 @@ def extract_parts(
                 if skipped is not None:
                     skipped[name] = str(result)
                 continue
-            if made is not None:
-                result = add_patch_descriptors(result, settings)
-                save_part(parts_dir, name, result, keys, made.stamp)
             yield name, result
+        if extractors.seconds:
+            _tell_seconds({"networks": extractors.seconds, "whole": time.perf_counter() - start}, seconds)
+
+
+def extractors_of(settings: ExtractSettings, processes: int = 1) -> Extractors:
+    """What runs the networks of the settings beside `processes` others; a context manager."""
+    weights = {name: _weights_of(name, settings) for name in settings.networks}
+    threads = max(1, len(os.sched_getaffinity(0)) - (processes - 1))
+    return Extractors(settings.networks, weights, settings.device, threads)
+
+
+def _tell_seconds(found: dict[str, float], out: dict[str, float] | None) -> None:
+    share = found["networks"] / found["whole"]
+    console.info(f"networks computed {found['networks']:.1f} s of {found['whole']:.1f} s ({share:.0%})")
+    if out is not None:
+        out.update(found)
 
 
 def keypoint_file(settings: ExtractSettings) -> contextlib.AbstractContextManager[KeypointFile | None]:
     """Opens the file that the keypoints come from; None where they are detected."""
     if not settings.given:
         return contextlib.nullcontext()
-    return KeypointFile(settings.keypoints, COLMAP_SIFT in settings.descriptors)
+    return KeypointFile(settings.keypoints, COLMAP_SIFT in settings.descriptors, settings.framed)
 
 
 def check_names(source: KeypointFile | None, root: Path, names: Sequence[str]) -> None:
@@ -314,6 +366,7 @@ def _report(
     hashes: dict[str, str],
     counts: list[tuple[int, int, int]],
     skipped: dict[str, str],
+    seconds: dict[str, float],
 ) -> None:
     total, valid, positions = (int(v) for v in np.sum(counts, axis=0))
     empty = sum(count == 0 for count, *_ in counts)
@@ -334,5 +387,6 @@ def _report(
             "distinct_positions": positions,
             "valid": valid,
             "skipped": skipped,
+            **({"seconds": seconds} if seconds else {}),
         },
     )

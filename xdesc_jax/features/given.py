@@ -15,8 +15,8 @@ import numpy as np
 
 from xdesc_jax.colmap.database import DatabaseReader, is_database
 from xdesc_jax.descriptors import DescriptorSpec
-from xdesc_jax.features.keypoints import Keypoints, from_colmap, from_shapes
-from xdesc_jax.features.photo import GivenKeypoints
+from xdesc_jax.features.keypoints import Keypoints, from_colmap, from_shapes, positions
+from xdesc_jax.features.photo import GivenKeypoints, detectors
 from xdesc_jax.features.store import FeatureStore
 
 _SHOWN = 5
@@ -31,7 +31,8 @@ def is_keypoint_database(path: Path | str) -> bool:
     """
     if not Path(path).is_file():
         raise FileNotFoundError(
-            f"{path}: no such file; keypoints are 'colmap', 'opencv', or a file (.h5, COLMAP database)"
+            f"{path}: no such file; keypoints are 'colmap', 'opencv', a network's own ({', '.join(detectors())}), or a "
+            "file (.h5, COLMAP database)"
         )
     return is_database(path)
 
@@ -42,15 +43,16 @@ class KeypointFile:
     Args:
         path: a feature file or a COLMAP database.
         colmap_sift: whether COLMAP's descriptors are read too.
+        framed: whether keypoints without scales are refused; else they are read as positions alone.
 
     Raises:
         FileNotFoundError: no such file.
         ValueError: it is neither.
     """
 
-    def __init__(self, path: Path | str, colmap_sift: bool = False):
+    def __init__(self, path: Path | str, colmap_sift: bool = False, framed: bool = True):
         self.path = Path(path)
-        self._colmap_sift = colmap_sift
+        self._colmap_sift, self._framed = colmap_sift, framed
         self._reader = DatabaseReader(path) if is_keypoint_database(path) else _open_store(path)
         with contextlib.ExitStack() as stack:
             stack.callback(self._reader.close)
@@ -87,19 +89,21 @@ class KeypointFile:
 
         Raises:
             KeyError: no such photo.
-            ValueError: the file is damaged, lacks scales, or holds values that are no keypoints.
+            ValueError: the file is damaged, lacks scales that are needed, or holds values that are no keypoints.
         """
         where = f"{self.path}: {name!r}"
         if isinstance(self._reader, FeatureStore):
             xy, frames = self._reader.keypoints(name), self._reader.frames(name)
             with self._reader.reading(name):
-                points = _with_frames(xy, frames)
+                points = _with_frames(xy, frames, self._framed)
             return GivenKeypoints(points, self._reader.image_size(name), None, where)
         columns = self._reader.keypoints(name)
         with _located(where):
-            if len(columns) and columns.shape[1] == 2:
-                raise ValueError("the database holds positions alone (2 columns); patches need scales, too")
             points = from_colmap(columns)
+            if len(columns) and columns.shape[1] == 2:
+                if self._framed:
+                    raise ValueError("the database holds positions alone (2 columns); patches need scales, too")
+                points = positions(points.xy)
         sift = self._reader.sift(name) if self._colmap_sift else None
         return GivenKeypoints(points, self._reader.image_size(name), sift, where)
 
@@ -109,10 +113,12 @@ def _open_store(path: Path | str) -> FeatureStore:
     return FeatureStore(path, fallback=DescriptorSpec("unnamed", 1))
 
 
-def _with_frames(xy: np.ndarray, frames: Mapping[str, np.ndarray]) -> Keypoints:
-    """Keypoints [N, 2] with the shapes beside them."""
+def _with_frames(xy: np.ndarray, frames: Mapping[str, np.ndarray], needed: bool) -> Keypoints:
+    """Keypoints [N, 2] with the shapes beside them, which may be absent unless they are needed."""
     if "affine" in frames:
         return from_shapes(xy, frames["affine"])
+    if "scales" not in frames and not needed:
+        return positions(xy)
     if "scales" not in frames:
         raise ValueError(
             "the file holds positions without `scales` (or `affine`), which patches need; give --keypoints another "

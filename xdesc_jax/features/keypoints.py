@@ -26,6 +26,7 @@ class Keypoints:
         oris: [N] float32, radians from x towards y.
         affine: None, or [N, 2, 2] float32 that maps the unit circle to the region of one sigma and takes the
             place of scale and orientation.
+        framed: whether scales and orientations (or shapes) are known; without, all are 1 and 0.
 
     Raises:
         ValueError: lengths differ, a value is not finite, a sigma is not above 0, or a shape is singular.
@@ -35,6 +36,7 @@ class Keypoints:
     scales: np.ndarray
     oris: np.ndarray
     affine: np.ndarray | None = None
+    framed: bool = True
 
     def __post_init__(self) -> None:
         n = len(self.xy)
@@ -63,7 +65,7 @@ class Keypoints:
     def take(self, rows: np.ndarray) -> Keypoints:
         """The keypoints of some rows (indices or mask), in that order."""
         affine = None if self.affine is None else self.affine[rows]
-        return Keypoints(self.xy[rows], self.scales[rows], self.oris[rows], affine)
+        return Keypoints(self.xy[rows], self.scales[rows], self.oris[rows], affine, self.framed)
 
     def shapes(self) -> np.ndarray:
         """float64 [N, 2, 2]: unit circle -> region: sigma R(orientation), or the affine shape."""
@@ -75,6 +77,11 @@ class Keypoints:
 def empty() -> Keypoints:
     """No keypoints."""
     return Keypoints(np.zeros((0, 2)), np.zeros(0), np.zeros(0))
+
+
+def positions(xy: np.ndarray) -> Keypoints:
+    """Keypoints [N, 2] of which nothing but the position is known."""
+    return Keypoints(xy, np.ones(len(xy)), np.zeros(len(xy)), framed=False)
 
 
 def similarity(scales: np.ndarray, oris: np.ndarray) -> np.ndarray:

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from xdesc_jax import console
-from xdesc_jax.descriptors import get_entry, resolve
+from xdesc_jax import console, pretrained
+from xdesc_jax.descriptors import get_entry, registered, resolve
 from xdesc_jax.features.weights import is_torch_file, read_arrays, require_torch, write_arrays
 from xdesc_jax.files import dry_run
 from xdesc_jax.files.whole import making
@@ -28,6 +28,7 @@ from xdesc_jax.files.whole import making
 DATA = "XDESC_DATA"  # names another data folder
 TIMEOUT_S = 30.0  # without any byte
 CHUNK = 1 << 18
+OWN = "-xdesc"  # ends the names of networks that this package trains itself
 LARGEST = 64 << 20  # bytes; no release comes near it
 
 
@@ -126,6 +127,37 @@ def data_folder() -> Path:
 def installed_path(name: str) -> Path:
     """Where the official weights of a descriptor lie once they are installed."""
     return data_folder() / "weights" / f"{name}.safetensors"
+
+
+def weight_file(name: str, given: Path | str | None = None) -> Path | None:
+    """The weight file that a descriptor is computed with; None for one without weights.
+
+    Args:
+        name: a registered descriptor.
+        given: the user's file, which comes first; then the one that ships with the package under that name, then
+            the installed official one (`xdesc weights install`).
+
+    Raises:
+        ValueError: an unknown name, weights that are not wanted, or none anywhere; says how to get them.
+    """
+    if not get_entry(name).weighted:
+        if given is not None:
+            raise ValueError(f"descriptor {name!r} has no weights, but {given} was given")
+        return None
+    if given is not None:
+        return Path(given)
+    if (shipped := pretrained.find(name, "weights")) is not None:
+        return shipped
+    by_hand = f"give their file with --weights {name}=FILE"
+    if name not in RELEASES:
+        raise ValueError(f"descriptor {name!r} has weights; none ship with this installation, so {by_hand}")
+    if (installed := installed_path(name)).is_file():
+        return installed
+    own = f"; this package's own network is {name + OWN!r}" if name + OWN in registered() else ""
+    raise ValueError(
+        f"descriptor {name!r} means the official weights, which are not part of this package: install them with "
+        f"`xdesc weights install {name}`, or {by_hand}{own}"
+    )
 
 
 def blob_id(path: Path) -> str:

@@ -60,8 +60,11 @@ def save_part(folder: Path, name: str, features: PhotoFeatures, keys: dict[str, 
         "image_size": np.array(features.image_size),
         **{_DESCRIPTOR + descriptor: rows for descriptor, rows in features.descriptors.items()},
     }
+    arrays["framed"] = np.array(points.framed)
     if points.affine is not None:
         arrays["affine"] = points.affine
+    if features.scores is not None:
+        arrays["scores"] = features.scores
     with atomic(part_path(folder, name)) as temporary, temporary.open("wb") as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]
 
@@ -80,11 +83,12 @@ def load_part(folder: Path, name: str, keys: dict[str, str], stamp: list[int]) -
                 return None
             affine = arrays.get("affine")
             return PhotoFeatures(
-                Keypoints(arrays["xy"], arrays["scales"], arrays["oris"], affine),
+                Keypoints(arrays["xy"], arrays["scales"], arrays["oris"], affine, bool(arrays["framed"])),
                 arrays["patches"],
                 {descriptor: arrays[_DESCRIPTOR + descriptor] for descriptor in keys},
                 arrays["valid"],
                 (int(arrays["image_size"][0]), int(arrays["image_size"][1])),
+                arrays.get("scores"),
             )
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
         return None

@@ -2,7 +2,7 @@
 
 In: a photo, settings, and perhaps keypoints from a file. Out: `PhotoFeatures`: keypoints, patches and
 descriptors with the same rows. The first half, `detect_photo`, needs no jax and runs in worker processes;
-the second, `add_patch_descriptors`, runs jax and stays in the process that writes the results.
+the second, `describe_photo`, runs jax and calls networks, and stays in the process that writes the results.
 """
 
 from __future__ import annotations
@@ -13,14 +13,21 @@ from pathlib import Path
 
 import numpy as np
 
-from xdesc_jax.descriptors import get_entry, resolve
+from xdesc_jax.descriptors import get_entry, registered, resolve
 from xdesc_jax.features import images, keypoints
+from xdesc_jax.features.extractors.process import DEVICES, Extractors
 from xdesc_jax.features.keypoints import Keypoints
 from xdesc_jax.features.patches import extract_patches
 from xdesc_jax.features.store import ImageFeatures
 
 DETECTORS = ("colmap", "opencv")
 COLMAP_SIFT = "colmap-sift"
+_NO_PATCHES = np.zeros((0, 32, 32), np.uint8)
+
+
+def detectors() -> list[str]:
+    """The learned descriptors that come with a detector of their own."""
+    return [name for name in registered() if (entry := get_entry(name)).source == "network" and entry.describe]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +41,7 @@ class ExtractSettings:
     descriptors: tuple[str, ...]
     """Registered names."""
     keypoints: str = "colmap"
-    """'colmap', 'opencv', or the path of a feature file or COLMAP database that holds them."""
+    """'colmap', 'opencv', a network's name, or the path of a feature file or COLMAP database that holds them."""
     first_octave: int = -1
     """Of COLMAP's detector: -1 doubles the photo first, 0 does not."""
     max_keypoints: int | None = None
@@ -45,6 +52,8 @@ class ExtractSettings:
     """Keypoints with a usable patch that are drawn at random, before anything is described; None for all."""
     sample_seed: int = 0
     """Of that draw."""
+    device: str = "auto"
+    """Where networks compute: 'auto' (CUDA where there is some), 'cpu' or 'cuda'."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "descriptors", tuple(self.descriptors))
@@ -54,8 +63,11 @@ class ExtractSettings:
             raise ValueError(f"descriptors {' '.join(self.descriptors)}: each may be named once")
         for name in self.descriptors:
             get_entry(name)
-        if unused := sorted(set(self.weights) - set(self.descriptors)):
+        used = {*self.descriptors, *self.networks}
+        if unused := sorted(set(self.weights) - used):
             raise ValueError(f"weights are given for {unused}, asked for are {list(self.descriptors)}")
+        if self.device not in DEVICES:
+            raise ValueError(f"device is {self.device!r}, expected one of {', '.join(DEVICES)}")
         if self.first_octave < -1:
             raise ValueError(f"first octave is {self.first_octave}, expected -1 or above")
         if self.max_keypoints is not None and self.max_keypoints < 1:
@@ -71,10 +83,25 @@ class ExtractSettings:
     @property
     def given(self) -> bool:
         """Whether the keypoints come from a file."""
-        return self.keypoints not in DETECTORS
+        return self.keypoints not in DETECTORS and self.detector is None
+
+    @property
+    def detector(self) -> str | None:
+        """The network that finds the keypoints, or None."""
+        return self.keypoints if self.keypoints in detectors() else None
+
+    @property
+    def networks(self) -> list[str]:
+        """Names of the networks that compute: those of descriptors, and the detector."""
+        return list(dict.fromkeys([*filter(None, [self.detector]), *self.names("network")]))
+
+    @property
+    def framed(self) -> bool:
+        """Whether a descriptor reads scales and orientations of keypoints."""
+        return bool(self.names("patch") or self.names("photo"))
 
     def names(self, source: str) -> list[str]:
-        """The descriptors that are computed from 'patch', 'photo' or 'detector'."""
+        """The descriptors that are computed from 'patch', 'photo', 'network' or 'detector'."""
         return [name for name in self.descriptors if get_entry(name).source == source]
 
 
@@ -101,10 +128,11 @@ class PhotoFeatures:
 
     Attributes:
         keypoints: N keypoints.
-        patches: uint8 [N, 32, 32].
+        patches: uint8 [N, 32, 32], or [0, 32, 32] where keypoints have no scales.
         descriptors: name -> [N, stored_width] in the stored form; rows not valid are zero.
         valid: bool [N], the same for all descriptors.
         image_size: (width, height) in px.
+        scores: [N] float32 of a learned detector, or None.
     """
 
     keypoints: Keypoints
@@ -112,6 +140,7 @@ class PhotoFeatures:
     descriptors: dict[str, np.ndarray]
     valid: np.ndarray
     image_size: tuple[int, int]
+    scores: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.keypoints)
@@ -119,30 +148,41 @@ class PhotoFeatures:
     def image_features(self, name: str) -> ImageFeatures:
         """One descriptor as feature files hold it."""
         points = self.keypoints
-        if points.affine is None:
-            shape = {"scales": points.scales, "oris": points.oris}
-        else:
+        shape: dict[str, np.ndarray] = {}
+        if points.affine is not None:
             shape = {"affine": points.affine}
-        return ImageFeatures(points.xy, self.descriptors[name], self.valid, self.image_size, **shape)
+        elif points.framed:
+            shape = {"scales": points.scales, "oris": points.oris}
+        rows = self.descriptors[name]
+        return ImageFeatures(points.xy, rows, self.valid, self.image_size, scores=self.scores, **shape)
 
 
-def extract_photo(path: Path | str, settings: ExtractSettings, given: GivenKeypoints | None = None) -> PhotoFeatures:
-    """Extracts one photo in this process.
+def extract_photo(
+    path: Path | str,
+    settings: ExtractSettings,
+    given: GivenKeypoints | None = None,
+    extractors: Extractors | None = None,
+) -> PhotoFeatures:
+    """Extracts one photo.
 
     Args:
         path: the photo.
         settings: what is extracted.
         given: the photo's keypoints, where `settings.keypoints` is a file (see `given.KeypointFile`).
+        extractors: that run the networks of the settings, where there are some.
 
     Raises:
-        UnreadablePhoto: the photo cannot be read.
+        UnreadablePhoto: the photo cannot be read, or is too small for a network.
         ValueError: the keypoints do not fit the photo, or `colmap-sift` cannot be had.
     """
-    return add_patch_descriptors(detect_photo(path, settings, given), settings)
+    return describe_photo(path, detect_photo(path, settings, given), settings, extractors)
 
 
 def detect_photo(path: Path | str, settings: ExtractSettings, given: GivenKeypoints | None = None) -> PhotoFeatures:
-    """Keypoints, patches, and those descriptors that come from the detector or the photo."""
+    """Keypoints, patches, and those descriptors that come from the detector or the photo; nothing before a network has
+    found the keypoints."""
+    if settings.detector is not None:
+        return PhotoFeatures(keypoints.empty(), _NO_PATCHES, {}, np.zeros(0, bool), (0, 0))
     rgb = images.read_rgb(path) if settings.keypoints == "colmap" else None
     gray = images.read_gray(path)
     image_size = (gray.shape[1], gray.shape[0])
@@ -153,24 +193,31 @@ def detect_photo(path: Path | str, settings: ExtractSettings, given: GivenKeypoi
         points, colmap_sift = keypoints.detect_colmap(rgb, settings.first_octave, settings.max_keypoints)
     else:
         points = keypoints.detect_opencv(gray, settings.max_keypoints)
-    patches, valid = extract_patches(gray, points)
+    patches, valid = extract_patches(gray, points) if points.framed else (_NO_PATCHES, np.ones(len(points), bool))
     descriptors = {}
     if COLMAP_SIFT in settings.descriptors:
         descriptors[COLMAP_SIFT] = _checked_sift(colmap_sift, points, given)
-    if settings.sample is not None:
-        rows = _draw(points, valid, settings.sample, settings.sample_seed)
-        points, patches, valid = points.take(rows), patches[rows], valid[rows]
-        descriptors = {name: found[rows] for name, found in descriptors.items()}
+    found = _sampled(PhotoFeatures(points, patches, descriptors, valid, image_size), settings)
     for name in settings.names("photo"):
         describe = get_entry(name).describe
         assert describe is not None  # see `extract.check_ready`
-        descriptors[name], described = resolve(describe)(gray, points)
-        valid = valid & described
-    return PhotoFeatures(points, patches, descriptors, valid, image_size)
+        found.descriptors[name], described = resolve(describe)(gray, found.keypoints)
+        found = dataclasses.replace(found, valid=found.valid & described)
+    return found
 
 
-def add_patch_descriptors(features: PhotoFeatures, settings: ExtractSettings) -> PhotoFeatures:
-    """Adds the descriptors that are computed from patches, and clears the rows that are not valid."""
+def describe_photo(
+    path: Path | str, features: PhotoFeatures, settings: ExtractSettings, extractors: Extractors | None
+) -> PhotoFeatures:
+    """Adds to what `detect_photo` gave the descriptors of networks and of patches; clears the rows that are not valid.
+
+    Raises:
+        UnreadablePhoto: the photo cannot be read any more, or is too small for a network.
+        ValueError, OSError: as `Extractors.describe`.
+    """
+    if settings.networks:
+        assert extractors is not None
+        features = _with_networks(path, features, settings, extractors)
     descriptors = dict(features.descriptors)
     if names := settings.names("patch"):
         from xdesc_jax.features.describe import describe_patches
@@ -182,6 +229,42 @@ def add_patch_descriptors(features: PhotoFeatures, settings: ExtractSettings) ->
         cleared[name] = descriptors[name].copy()
         cleared[name][~features.valid] = 0
     return dataclasses.replace(features, descriptors=cleared)
+
+
+def _with_networks(
+    path: Path | str, features: PhotoFeatures, settings: ExtractSettings, extractors: Extractors
+) -> PhotoFeatures:
+    """Adds the rows of networks, and the keypoints where one finds them."""
+    rgb = images.read_rgb(path)
+    if (detector := settings.detector) is not None:
+        xy, scores, rows = extractors.detect(detector, rgb, path)
+        kept = keypoints.strongest(scores, settings.max_keypoints)
+        every = np.ones(len(kept), bool)
+        found = {detector: rows[kept]}
+        size = (rgb.shape[1], rgb.shape[0])
+        features = PhotoFeatures(keypoints.positions(xy[kept]), _NO_PATCHES, found, every, size, scores[kept])
+        features = _sampled(features, settings)
+    descriptors, valid = dict(features.descriptors), features.valid
+    for name in settings.names("network"):
+        if name != detector:
+            descriptors[name], inside = extractors.describe(name, rgb, features.keypoints.xy, path)
+            valid = valid & inside
+    return dataclasses.replace(features, descriptors=descriptors, valid=valid)
+
+
+def _sampled(features: PhotoFeatures, settings: ExtractSettings) -> PhotoFeatures:
+    """The rows that the settings draw, of what was found so far."""
+    if settings.sample is None:
+        return features
+    rows = _draw(features.keypoints, features.valid, settings.sample, settings.sample_seed)
+    return dataclasses.replace(
+        features,
+        keypoints=features.keypoints.take(rows),
+        patches=features.patches[rows] if features.keypoints.framed else features.patches,
+        descriptors={name: found[rows] for name, found in features.descriptors.items()},
+        valid=features.valid[rows],
+        scores=None if features.scores is None else features.scores[rows],
+    )
 
 
 def _draw(points: Keypoints, valid: np.ndarray, count: int, seed: int) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 In: keypoints and descriptors of each photo. Out: `<descriptor>.h5`, which hloc can read: one group per
 photo name with `keypoints` [N, 2] float32 and `descriptors` [D, N], and what hloc ignores: `scales`,
-`oris` or `affine`, `valid`, and file attributes `spec`, `origin`, `version`. Coordinates have their origin
+`oris` or `affine`, `valid`, `scores`, and file attributes `spec`, `origin`, `version`. Coordinates have their origin
 at the centre of the first pixel. What arrays declare is compared, with each other and with what is stored, before
 any is read. Imports numpy and h5py alone.
 """
@@ -30,8 +30,9 @@ ORIGIN = "center"
 # What a photo may have besides keypoints and descriptors: the shape behind its number of rows, and the dtype.
 _OPTIONAL: dict[str, tuple[tuple[int, ...], type]] = {
     "scales": ((), np.float32), "oris": ((), np.float32), "affine": ((2, 2), np.float32), "valid": ((), np.bool_),
-    "real": ((), np.bool_),
+    "real": ((), np.bool_), "scores": ((), np.float32),
 }  # fmt: skip
+FRAME_FIELDS = ("scales", "oris", "affine")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +48,7 @@ class ImageFeatures:
         oris: [N] float32, radians from x towards y, or None.
         affine: [N, 2, 2] float32 shape instead of scale and orientation, or None.
         real: [N] bool, rows that were extracted, in a file of translated rows (`xdesc map update`), or None.
+        scores: [N] float32, the detector's, larger is better, or None.
     """
 
     keypoints: np.ndarray
@@ -57,6 +59,7 @@ class ImageFeatures:
     oris: np.ndarray | None = None
     affine: np.ndarray | None = None
     real: np.ndarray | None = None
+    scores: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.keypoints)
@@ -177,7 +180,7 @@ class FeatureStore:
         """What a photo's keypoints have besides positions: `scales` and `oris` [N], or `affine` [N, 2, 2]."""
         with self.reading(name) as group:
             count = self._count(name, group)
-            return {key: values for key, values in self._optional(group, count).items() if key not in ("valid", "real")}
+            return {key: values for key, values in self._optional(group, count).items() if key in FRAME_FIELDS}
 
     def image_size(self, name: str) -> tuple[int, int]:
         """(width, height) of a photo in px; (0, 0) where the file does not say."""

@@ -1,0 +1,104 @@
+"""The process in which networks run: `python -m xdesc_jax.features.extractors.serve FD`.
+
+In: requests over a connection: first a `Start`, then photos. Out: for each one a reply, ('ok', what was computed) or
+the kind of the error and its text. torch and pycolmap, which have clashed in one process, so never meet; `process`
+holds the other end. It ends when that end is closed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from xdesc_jax.descriptors import get_entry, resolve
+from xdesc_jax.features.extractors.base import Extractor
+from xdesc_jax.features.extractors.protocol import COMPUTE, OK, REFUSED, SMALL, Request, Start
+
+
+class Server:
+    """The networks that a `Start` asks for.
+
+    Raises:
+        ValueError: CUDA was demanded and is not there, weights that do not fit, or kornia is too old.
+    """
+
+    def __init__(self, start: Start):
+        self.device = _device(start.device)
+        if start.threads:
+            torch.set_num_threads(start.threads)
+        self._extractors: dict[str, Extractor] = {}
+        for name, network in start.networks.items():
+            # What the caller registered is not known here, unless a plugin did.
+            describe = network.describe or get_entry(name).describe
+            if describe is None:
+                raise ValueError(f"descriptor {name!r} is known to the caller alone; register it in a plugin")
+            try:
+                make = resolve(describe)
+            except ImportError as error:
+                raise ValueError(f"descriptor {name!r} cannot be computed: {error}") from error
+            self._extractors[name] = make(name, Path(network.weights), self.device)
+
+    def answer(self, request: Request) -> tuple[str, Any]:
+        """Kind of the reply, and its content: (seconds, keypoints or rows)."""
+        extractor = self._extractors[request.name]
+        height, width = request.photo.shape[:2]
+        if min(height, width) < extractor.least_px:
+            wanted = f"{request.name!r} needs at least {extractor.least_px} px a side"
+            return SMALL, f"the photo has {width} x {height} px, but {wanted}"
+        start = time.perf_counter()
+        with torch.inference_mode():
+            found: Any
+            if request.xy is None:
+                found = tuple(extractor.detect(request.photo))
+            else:
+                found = extractor.describe(request.photo, request.xy)
+        return OK, (time.perf_counter() - start, found)
+
+
+def serve(connection: Connection) -> None:
+    """Answers requests until the other end is closed."""
+    server: Server | None = None
+    while True:
+        try:
+            request = connection.recv()
+        except EOFError:
+            return
+        try:
+            if isinstance(request, Start):
+                server = Server(request)
+                reply: tuple[str, Any] = (OK, str(server.device))
+            else:
+                assert server is not None
+                reply = server.answer(request)
+        except (ValueError, OSError) as error:
+            reply = (REFUSED, str(error))
+        except Exception as error:  # torch raises anything; want of memory is a RuntimeError
+            reply = (COMPUTE, f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}")
+        connection.send(reply)
+
+
+def _device(asked: str) -> torch.device:
+    found = torch.cuda.is_available()
+    if asked == "cuda" and not found:
+        raise ValueError(
+            f"device 'cuda' was demanded, but torch {torch.__version__} finds none; pass --device cpu, or install a "
+            "build of torch for your GPU"
+        )
+    return torch.device("cuda" if asked == "cuda" or (asked == "auto" and found) else "cpu")
+
+
+def main(words: list[str]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other end is interrupted too, and closes
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no result
+    serve(Connection(int(words[0])))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
