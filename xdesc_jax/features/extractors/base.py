@@ -8,12 +8,12 @@ lists.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
 
-from xdesc_jax.features.weights import is_torch_file, read_arrays, select
+from xdesc_jax.features.weights import arrays_in, is_torch_file, read_arrays, select
 from xdesc_jax.files import pytorch
 
 
@@ -62,23 +62,9 @@ class Extractor(Protocol):
         ...
 
 
-def read_state(path: Path) -> dict[str, Any]:
-    """The arrays of a weight file by name; of PyTorch files those under 'extractor' or 'state_dict', if it has one.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: another kind of file, or a damaged one.
-    """
-    if not is_torch_file(path):
-        return read_arrays(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such weight file")
-    content = pytorch.load(path)
-    for key in ("extractor", "state_dict"):
-        content = content.get(key, content) if isinstance(content, dict) else content
-    if not isinstance(content, dict) or not all(isinstance(value, np.ndarray) for value in content.values()):
-        raise ValueError(f"{path}: holds no dictionary of arrays, bare or under 'extractor' or 'state_dict'")
-    return content
+def _read(path: Path) -> dict[str, np.ndarray]:
+    """`weights.read_arrays`, which reads PyTorch files in a process of their own, where torch is here already."""
+    return arrays_in(pytorch.load(path), path) if is_torch_file(path) else read_arrays(path)
 
 
 def ready(network: torch.nn.Module, weights: Path, device: torch.device, own: tuple[str, ...] = ()) -> torch.nn.Module:
@@ -95,7 +81,7 @@ def ready(network: torch.nn.Module, weights: Path, device: torch.device, own: tu
     """
     shapes = {name: tuple(value.shape) for name, value in network.state_dict().items()}
     shapes = {k: shape for k, shape in shapes.items() if k not in own and not k.endswith("num_batches_tracked")}
-    arrays = select(read_state(weights), shapes, weights)
+    arrays = select(_read(weights), shapes, weights)
     network.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()}, strict=False)
     return network.to(device).eval()
 
