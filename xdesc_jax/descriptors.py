@@ -308,8 +308,8 @@ class Entry:
     `describe` is a callable or a lazily imported 'module:name'. From 'patch' it maps float32
     [B, 32, 32] in 0..1 to canonical descriptors [B, D]; with `weighted`, it first takes the parameters that
     `load` ('module:name') reads from a weight file. From 'photo' it maps (gray uint8 [H, W], keypoints) to
-    (stored descriptors [N, stored_width], valid bool [N]). From 'network' it is a subclass of
-    `features.extractors.base.Extractor`, made and called in a process of its own.
+    (stored descriptors [N, stored_width], valid bool [N]). From 'network' it is a
+    `features.extractors.protocol.Extractor`, made and called in a process of its own.
     """
 
     spec: DescriptorSpec

@@ -33,6 +33,7 @@ class Origin:
     max_keypoints: int | None
     weights: tuple[str, ...]
     patches: bool
+    device: str = "auto"
 
     def __post_init__(self) -> None:
         if (self.photos is None) == (not self.paired):
@@ -78,5 +79,6 @@ class Origin:
             parse_weights(self.weights),
             sample=sample,
             sample_seed=seed,
+            device=self.device,
         )
         yield ExtractedPhotos(self.photos, extraction, parts, processes=processes, patches=self.patches, strict=strict)

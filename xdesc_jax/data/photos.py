@@ -68,6 +68,7 @@ class ExtractedPhotos:
         patches: bool = True,
         strict: bool = False,
     ):
+        settings = dataclasses.replace(settings, patches=patches)
         check_ready(settings)
         self._root, self._settings, self._parts = root, settings, parts
         self._processes, self._strict = processes, strict
@@ -113,7 +114,7 @@ class ExtractedPhotos:
         )
         if settings.given:
             settings = dataclasses.replace(settings, keypoints=str(Path(settings.keypoints).absolute()))
-        entries = tuple(get_entry(name) for name in self.specs)
+        entries = tuple(get_entry(name) for name in dict.fromkeys([*self.specs, *settings.networks]))
         keys = configuration_keys(self._settings)
         return PhotoReader(self._root.absolute(), settings, self._parts.absolute(), self.has_patches, keys, entries)
 

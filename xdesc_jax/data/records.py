@@ -35,6 +35,7 @@ def records(
     max_rows_per_photo: int | None = None,
     rows_per_shard: int = 16384,
     processes: int = 1,
+    device: str = "auto",
     overwrite: bool = False,
     strict: bool = False,
     beam: bool = False,
@@ -55,7 +56,8 @@ def records(
         paired: instead of photos, two or more feature files of the same keypoints.
         descriptors: with photos, what to compute (brief and sift where not given); with feature files, what
             they hold, in order, where they do not say.
-        keypoints: of photos: 'colmap' or 'opencv' (SIFT detectors), or a feature file or COLMAP database.
+        keypoints: of photos: 'colmap' or 'opencv' (SIFT detectors), a learned descriptor whose network finds its own
+            (with --no-patches), or a feature file or COLMAP database.
         first_octave: of COLMAP's detector; -1 doubles the photo first, 0 does not.
         max_keypoints: of a photo: keep the strongest.
         weights: of learned descriptors, as NAME=FILE, where they are neither shipped nor installed.
@@ -69,6 +71,7 @@ def records(
         rows_per_shard: the most rows of a shard; readers hold a few shards in memory.
         processes: that extract from photos; with --beam, worker processes of the DirectRunner (other runners have
             options for it).
+        device: where networks compute: 'auto' (CUDA where there is some), 'cpu' or 'cuda'.
         overwrite: make the folder anew even if it is there.
         strict: stop at a photo that cannot be read, instead of leaving it out.
         beam: make them by a Beam pipeline; the files are the same.
@@ -81,7 +84,7 @@ def records(
         FileExistsError: `out` holds something else.
         OSError: the pipeline failed, or its workers do not see the same files.
     """
-    origin = Origin(photos, paired, descriptors, keypoints, first_octave, max_keypoints, weights, patches)
+    origin = Origin(photos, paired, descriptors, keypoints, first_octave, max_keypoints, weights, patches, device)
     settings = RecordSettings(format, validation_share, seed, max_rows_per_photo, rows_per_shard)
     builder: Build = build
     by_what: dict[str, Any] = {}

@@ -156,7 +156,7 @@ def check_ready(settings: ExtractSettings) -> None:
         if get_entry(name).describe is None:
             raise ValueError(f"descriptor {name!r} is registered without a function; its rows can only come from files")
     if settings.detector is not None and settings.framed:
-        framed = [*settings.names("patch"), *settings.names("photo")]
+        framed = [*settings.names("patch"), *settings.names("photo"), *(["patches (--no-patches)"] * settings.patches)]
         raise ValueError(
             f"{', '.join(framed)}: computed from keypoints with scales, but {settings.detector!r} finds positions "
             "alone; name a SIFT detector or a file by --keypoints"
@@ -181,7 +181,7 @@ def configuration_keys(settings: ExtractSettings) -> dict[str, str]:
     if settings.sample is not None:
         detector["sample"] = [settings.sample, settings.sample_seed]
     if settings.detector is not None:
-        detector["weights"] = _digest(_weights_of(settings.detector, settings))
+        detector["detector_weights"] = _digest(_weights_of(settings.detector, settings))
     masking = sorted(name for source in MASKING for name in settings.names(source))
     keys = {}
     for name in settings.descriptors:

@@ -54,6 +54,8 @@ class ExtractSettings:
     """Of that draw."""
     device: str = "auto"
     """Where networks compute: 'auto' (CUDA where there is some), 'cpu' or 'cuda'."""
+    patches: bool = False
+    """Whether patches are wanted for themselves, beside the descriptors that are computed from them."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "descriptors", tuple(self.descriptors))
@@ -97,8 +99,8 @@ class ExtractSettings:
 
     @property
     def framed(self) -> bool:
-        """Whether a descriptor reads scales and orientations of keypoints."""
-        return bool(self.names("patch") or self.names("photo"))
+        """Whether scales and orientations of keypoints are read."""
+        return self.patches or bool(self.names("patch") or self.names("photo"))
 
     def names(self, source: str) -> list[str]:
         """The descriptors that are computed from 'patch', 'photo', 'network' or 'detector'."""

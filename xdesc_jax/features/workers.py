@@ -33,6 +33,7 @@ class Job:
     given: GivenKeypoints | None
 
 
+NOT_HERE = "computed:elsewhere"  # stands in a worker for a function that another process calls
 Result = PhotoFeatures | UnreadablePhoto
 
 
@@ -53,7 +54,7 @@ def detect_all(
     if processes == 1:
         yield (_one(name, job, settings) for name, job in jobs)
         return
-    entries = [get_entry(name) for name in settings.names("photo")]
+    entries = [_for_detection(get_entry(name)) for name in dict.fromkeys([*settings.descriptors, *settings.networks])]
     pool = ProcessPoolExecutor(
         processes,
         multiprocessing.get_context("spawn"),
@@ -107,6 +108,11 @@ def _settled(name: str, job: Job | None, result: Future[Result] | PhotoFeatures)
             f"a worker process ended while photos up to {name!r} were in work, perhaps for want of memory; "
             "run again with fewer processes, finished photos are kept"
         ) from error
+
+
+def _for_detection(entry: Entry) -> Entry:
+    """What a worker needs of a descriptor: the function of those that it computes, which can be pickled."""
+    return entry if entry.source == "photo" else dataclasses.replace(entry, describe=NOT_HERE, load=None)
 
 
 def start_worker(threads: int, entries: list[Entry]) -> None:

@@ -12,27 +12,28 @@ import numpy as np
 import torch
 from kornia.feature.aliked import ALIKED
 
-from xdesc_jax.features.extractors.base import Detected, batch_of, ready, to_numpy
+from xdesc_jax.features.extractors.protocol import Detected
+from xdesc_jax.features.extractors.pytorch import batch_of, ready, to_numpy
 
 _NUDGE_PX = 1e-6  # keeps a whole number one, where kornia cuts decimals off behind a way to -1..1 and back
 
 
 class Aliked:
-    """See `base.Extractor`; photos are padded to whole strides of 32 px by repeating their border."""
+    """See `protocol.Extractor`; photos are padded to whole strides of 32 px by repeating their border."""
 
     least_px = 32
 
-    def __init__(self, name: str, weights: Path, device: torch.device):
+    def __init__(self, name: str, weights: Path, device: str):
         self._device = device
         self._network = ready(ALIKED(name), weights, device, own=("dkd.hw_grid",))
 
     def detect(self, photo: np.ndarray) -> Detected:
-        """See `base.Extractor`: maxima above 0.2, or above the mean score where none is; at most 20,000."""
+        """See `protocol.Extractor`: maxima above 0.2, or above the mean score where none is; at most 20,000."""
         (found,) = self._network(batch_of(photo, self._device))
         return Detected(to_numpy(found.keypoints), to_numpy(found.keypoint_scores), to_numpy(found.descriptors))
 
     def describe(self, photo: np.ndarray, xy: np.ndarray) -> np.ndarray:
-        """See `base.Extractor`."""
+        """See `protocol.Extractor`."""
         features, _ = self._network.extract_dense_map(batch_of(photo, self._device))
         last = np.array([photo.shape[1] - 1, photo.shape[0] - 1])
         places = torch.from_numpy((xy.astype(np.float64) + _NUDGE_PX) / last * 2 - 1).to(self._device)

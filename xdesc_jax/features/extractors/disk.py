@@ -13,27 +13,28 @@ import torch
 import torch.nn.functional as F
 from kornia.feature import DISK
 
-from xdesc_jax.features.extractors.base import Detected, batch_of, ready, to_numpy
+from xdesc_jax.features.extractors.protocol import Detected
+from xdesc_jax.features.extractors.pytorch import batch_of, ready, to_numpy
 
 _STRIDE_PX = 16
 
 
 class Disk:
-    """See `base.Extractor`; photos are padded to whole strides at the right and below, with zeros."""
+    """See `protocol.Extractor`; photos are padded to whole strides at the right and below, with zeros."""
 
     least_px = 2 * _STRIDE_PX
 
-    def __init__(self, name: str, weights: Path, device: torch.device):
+    def __init__(self, name: str, weights: Path, device: str):
         self._device = device
         self._network = ready(DISK(), weights, device)
 
     def detect(self, photo: np.ndarray) -> Detected:
-        """See `base.Extractor`: maxima of 5 x 5 px above 0; scores are the network's logits."""
+        """See `protocol.Extractor`: maxima of 5 x 5 px above 0; scores are the network's logits."""
         (found,) = self._network(batch_of(photo, self._device), pad_if_not_divisible=True)
         return Detected(to_numpy(found.keypoints), to_numpy(found.detection_scores), to_numpy(found.descriptors))
 
     def describe(self, photo: np.ndarray, xy: np.ndarray) -> np.ndarray:
-        """See `base.Extractor`: the four nearest pixels' rows, weighted bilinearly."""
+        """See `protocol.Extractor`: the four nearest pixels' rows, weighted bilinearly."""
         height, width = photo.shape[:2]
         padded = F.pad(batch_of(photo, self._device), (0, -width % _STRIDE_PX, 0, -height % _STRIDE_PX))
         _, dense = self._network.heatmap_and_dense_descriptors(padded)

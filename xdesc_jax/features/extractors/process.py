@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xdesc_jax.descriptors import canonical, get_entry, get_spec, stored
-from xdesc_jax.features.extractors.protocol import COMPUTE, OK, SMALL, Network, Request, Start
+from xdesc_jax.features.extractors.protocol import FAILED, OK, SMALL, Network, Request, Start
 from xdesc_jax.features.images import UnreadablePhoto
 
 DEVICES = ("auto", "cpu", "cuda")
@@ -39,7 +39,12 @@ class Found(NamedTuple):
 
 
 def require_learned(name: str) -> None:
-    """Raises ValueError where torch or kornia, with which `name` is computed, are missing or too old."""
+    """Raises ValueError where torch or kornia, with which `name` is computed, are missing or too old.
+
+    What users register may need other packages; the process says so when it starts.
+    """
+    if not str(get_entry(name).describe).startswith(__package__):
+        return
     missing = [package for package in ("torch", "kornia") if not _installed(package)]
     if missing:
         raise ValueError(
@@ -188,8 +193,8 @@ class Extractors:
             return content
         if kind == SMALL:
             raise UnreadablePhoto(content)
-        if kind == COMPUTE:
-            raise OSError(f"{what}: torch failed ({content})")
+        if kind == FAILED:
+            raise OSError(f"{what}: failed ({content})")
         raise ValueError(content)
 
 

@@ -1,16 +1,65 @@
-"""What the two ends of a process of networks say to each other. Imports numpy alone, so that either end can.
+"""What an extractor is, and what the two ends of its process say to each other.
 
-In: nothing. Out: the types of requests, and the kinds of replies.
+In: nothing. Out: types. An extractor is a network that finds keypoints in a photo and describes these, or any others;
+it is registered under a name (`features.registered`, or a user's own plugin) and runs in the process that `serve` is.
+Imports numpy alone, so that either end can.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-# Kinds of replies: computed; not with these settings or files; the photo is too small; torch failed.
-OK, REFUSED, SMALL, COMPUTE = "ok", "refused", "small", "compute"
+# Kinds of replies: computed; not with these settings or files; the photo is too small; the network failed.
+OK, REFUSED, SMALL, FAILED = "ok", "refused", "small", "failed"
+
+
+class Detected(NamedTuple):
+    """The keypoints that a network finds.
+
+    Attributes:
+        xy: [N, 2] float32, x right and y down in px of the photo, origin at the centre of the first pixel.
+        scores: [N] float32, larger is better.
+        rows: [N, D] float32 of unit length.
+    """
+
+    xy: np.ndarray
+    scores: np.ndarray
+    rows: np.ndarray
+
+
+class Extractor(Protocol):
+    """A network with its weights on a device.
+
+    Args:
+        name: of the descriptor: a family may have several.
+        weights: its weight file.
+        device: 'cpu' or 'cuda'.
+
+    Attributes:
+        least_px: the shorter side that a photo must have.
+
+    Raises:
+        ValueError: the weights are of another network.
+    """
+
+    least_px: int
+
+    def __init__(self, name: str, weights: Path, device: str): ...
+
+    def detect(self, photo: np.ndarray) -> Detected:
+        """All keypoints of a photo, uint8 [H, W, 3], at the network's own threshold."""
+        ...
+
+    def describe(self, photo: np.ndarray, xy: np.ndarray) -> np.ndarray:
+        """Rows [N, D] float32 of unit length at given positions, float32 [N, 2]; N is at least 1.
+
+        Positions have the origin at the centre of the first pixel and lie `process.BORDER_PX` inside the photo.
+        """
+        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +72,7 @@ class Network:
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """The first request: networks by descriptor name, 'auto', 'cpu' or 'cuda', and threads (0: as torch decides)."""
+    """The first request: networks by descriptor name, 'auto', 'cpu' or 'cuda', and the threads of a CPU."""
 
     networks: dict[str, Network]
     device: str

@@ -7,6 +7,8 @@ holds the other end. It ends when that end is closed.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
 import signal
 import sys
@@ -15,24 +17,24 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from xdesc_jax.descriptors import get_entry, resolve
-from xdesc_jax.features.extractors.base import Extractor
-from xdesc_jax.features.extractors.protocol import COMPUTE, OK, REFUSED, SMALL, Request, Start
+from xdesc_jax.features.extractors.protocol import FAILED, OK, REFUSED, SMALL, Extractor, Request, Start
+from xdesc_jax.files import pytorch
 
 
 class Server:
-    """The networks that a `Start` asks for.
+    """The networks that a `Start` asks for; an extractor need not be of torch, which is used where it is installed.
 
     Raises:
-        ValueError: CUDA was demanded and is not there, weights that do not fit, or kornia is too old.
+        ValueError: CUDA was demanded and is not there, weights that do not fit, or a package is missing.
     """
 
     def __init__(self, start: Start):
-        self.device = _device(start.device)
-        if start.threads:
+        torch = importlib.import_module("torch") if pytorch.installed() else None
+        self.device = _device(start.device, torch)
+        if torch is not None:
             torch.set_num_threads(start.threads)
+        self._computing = torch.inference_mode if torch is not None else contextlib.nullcontext
         self._extractors: dict[str, Extractor] = {}
         for name, network in start.networks.items():
             # What the caller registered is not known here, unless a plugin did.
@@ -53,8 +55,8 @@ class Server:
             wanted = f"{request.name!r} needs at least {extractor.least_px} px a side"
             return SMALL, f"the photo has {width} x {height} px, but {wanted}"
         start = time.perf_counter()
-        with torch.inference_mode():
-            found: Any
+        found: Any
+        with self._computing():
             if request.xy is None:
                 found = tuple(extractor.detect(request.photo))
             else:
@@ -73,25 +75,27 @@ def serve(connection: Connection) -> None:
         try:
             if isinstance(request, Start):
                 server = Server(request)
-                reply: tuple[str, Any] = (OK, str(server.device))
+                reply: tuple[str, Any] = (OK, server.device)
             else:
                 assert server is not None
                 reply = server.answer(request)
         except (ValueError, OSError) as error:
             reply = (REFUSED, str(error))
         except Exception as error:  # torch raises anything; want of memory is a RuntimeError
-            reply = (COMPUTE, f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}")
+            first = (str(error).strip().splitlines() or ["no message"])[0]
+            reply = (FAILED, f"{type(error).__name__}: {first}")
         connection.send(reply)
 
 
-def _device(asked: str) -> torch.device:
-    found = torch.cuda.is_available()
+def _device(asked: str, torch: Any) -> str:
+    """'cpu' or 'cuda'; `torch` is the module, or None."""
+    found = torch is not None and torch.cuda.is_available()
     if asked == "cuda" and not found:
+        what = "torch is not installed" if torch is None else f"torch {torch.__version__} finds none"
         raise ValueError(
-            f"device 'cuda' was demanded, but torch {torch.__version__} finds none; pass --device cpu, or install a "
-            "build of torch for your GPU"
+            f"device 'cuda' was demanded, but {what}; pass --device cpu, or install a build of torch for your GPU"
         )
-    return torch.device("cuda" if asked == "cuda" or (asked == "auto" and found) else "cpu")
+    return "cuda" if asked == "cuda" or (asked == "auto" and found) else "cpu"
 
 
 def main(words: list[str]) -> None:

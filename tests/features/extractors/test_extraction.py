@@ -1,0 +1,327 @@
+"""Rows of networks from `xdesc extract` and `xdesc records`, by an extractor that needs no torch."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.support.fake_extractor import CALLS, DIES, FAILS, LACKS, LONG, Fake, rows_at
+from tests.support.textures import NAMES, assert_same, read, texture
+from xdesc_jax import cli, descriptors
+from xdesc_jax.descriptors import DescriptorSpec, get_spec, register
+from xdesc_jax.features.extract import ExtractSettings, configuration_keys, extract, extract_parts
+from xdesc_jax.features.extractors.process import BORDER_PX, Extractors
+from xdesc_jax.features.images import UnreadablePhoto
+from xdesc_jax.features.store import FeatureStore, ImageFeatures, StoreWriter
+from xdesc_jax.files.whole import read_json
+
+FACTOR = 0.37
+SIZE = (121, 97)
+
+
+@pytest.fixture(autouse=True)
+def names(monkeypatch):
+    """Two networks of one family."""
+    monkeypatch.setattr(descriptors, "_REGISTRY", dict(descriptors._REGISTRY))
+    for name in ("fake", "fake-b"):
+        register(DescriptorSpec(name, 2), "tests.support.fake_extractor:Fake", source="network")
+
+
+@pytest.fixture
+def weights(tmp_path):
+    """A weight file for each network, as the stage takes them."""
+    files = {"fake": tmp_path / "fake.npz", "fake-b": tmp_path / "fake-b.npz"}
+    for file, factor in zip(files.values(), (FACTOR, 2 * FACTOR), strict=True):
+        np.savez(file, factor=factor)
+    return tuple(f"{name}={file}" for name, file in files.items())
+
+
+@pytest.fixture
+def calls(tmp_path, monkeypatch):
+    """Lines that networks write, one a photo."""
+    file = tmp_path / "calls"
+    file.touch()
+    monkeypatch.setenv(CALLS, str(file))
+    return lambda: file.read_text().splitlines()
+
+
+def spots(folder, found: dict[str, list[tuple[int, int, int]]]):
+    """Photos of gray 100 with keypoints (x, y, score) for the extractor; gives their folder."""
+    for name, points in found.items():
+        photo = np.full(SIZE[::-1], 100, np.uint8)
+        for x, y, score in points:
+            photo[y, x : x + 2] = 255, score
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(photo).save(folder / name)
+    return folder
+
+
+def given(path, xy, scales=None, photos=NAMES):
+    """A file of the same keypoints for all photos."""
+    with StoreWriter(path, get_spec("brief")) as writer:
+        for name in photos:
+            rows, valid = np.zeros((len(xy), 64), np.uint8), np.ones(len(xy), bool)
+            oris = None if scales is None else np.zeros(len(xy))
+            writer.write(name, ImageFeatures(np.array(xy), rows, valid, SIZE, scales, oris))
+    return str(path)
+
+
+# --- Rows at given keypoints -----------------------------------------------------------------------------
+
+
+def test_rows_stand_at_given_keypoints_and_share_rows_and_mask_with_the_others(photos, tmp_path, weights):
+    xy = np.array([[60.25, 48.5], [1.99, 50], [20, 30], [118.5, 40], [60, 94.1], [40.75, 93.9], [2, 2]], np.float32)
+    file = given(tmp_path / "points.h5", xy, np.array([1, 1, 90, 1, 1, 0.1, 0.1]))
+    asked = ("brief", "fake", "fake-b")
+    out = extract(photos, tmp_path / "out", descriptors=asked, keypoints=file, weights=weights)
+    files = {name: read(out, name) for name in asked}
+    inside = (xy >= BORDER_PX).all(axis=1) & (xy <= np.array(SIZE) - 1 - BORDER_PX).all(axis=1)
+    patch_inside = np.arange(7) != 2  # 90 sigma
+    for name in NAMES:
+        brief, fake, other = (files[d][name] for d in asked)
+        np.testing.assert_array_equal(fake.valid, inside & patch_inside)
+        for field in ("keypoints", "valid", "scales", "oris"):
+            np.testing.assert_array_equal(getattr(fake, field), getattr(brief, field))
+            np.testing.assert_array_equal(getattr(other, field), getattr(brief, field))
+        for found, factor in ((fake, FACTOR), (other, 2 * FACTOR)):
+            expected = np.where(found.valid[:, None], rows_at(xy, factor), 0)
+            np.testing.assert_allclose(found.descriptors, expected, atol=1e-6)
+
+
+def test_keypoints_without_scales_serve_networks_and_are_refused_for_patches(photos, tmp_path, weights):
+    file = given(tmp_path / "points.h5", [[60.25, 48.5], [20, 30]])
+    out = extract(photos, tmp_path / "out", descriptors=("fake",), keypoints=file, weights=weights[:1])
+    found = read(out, "fake")["a.png"]
+    assert found.valid.all() and found.scales is None and found.oris is None and found.scores is None
+    with pytest.raises(ValueError, match=r"points.h5: .*'A.png' .*the file holds positions without `scales`"):
+        extract(photos, tmp_path / "b", descriptors=("fake", "brief"), keypoints=file, weights=weights[:1])
+
+
+def test_several_processes_give_what_one_gives(photos, tmp_path, weights):
+    settings = {"descriptors": ("opencv-sift", "fake"), "keypoints": "opencv", "weights": weights[:1]}
+    one = extract(photos, tmp_path / "one", **settings)
+    two = extract(photos, tmp_path / "two", **settings, processes=2)
+    for name in NAMES:
+        assert read(one, "fake")[name].valid.sum() > 10
+        assert_same(read(one, "fake")[name], read(two, "fake")[name])
+
+
+# --- A network's own keypoints ---------------------------------------------------------------------------
+
+
+def test_own_keypoints_have_scores_and_no_frames(tmp_path, weights):
+    photos = spots(tmp_path / "photos", {"a.png": [(10, 9, 7), (30, 50, 200), (99, 20, 90)], "b/c.png": []})
+    out = extract(photos, tmp_path / "out", descriptors=("fake", "fake-b"), keypoints="fake", weights=weights)
+    with FeatureStore(out / "fake.h5") as store:
+        assert store.frames("a.png") == {}
+        found = store.read("a.png")
+        assert len(store.read("b/c.png")) == 0
+    np.testing.assert_array_equal(found.keypoints, [[10, 9], [99, 20], [30, 50]])
+    np.testing.assert_array_equal(found.scores, [7, 90, 200])
+    np.testing.assert_allclose(found.descriptors, rows_at(found.keypoints, FACTOR), atol=1e-6)
+    assert found.scales is None and found.oris is None and found.affine is None and found.image_size == SIZE
+    other = read(out, "fake-b")["a.png"]
+    np.testing.assert_array_equal(other.scores, found.scores)
+    np.testing.assert_allclose(other.descriptors, rows_at(found.keypoints, 2 * FACTOR), atol=1e-6)
+
+
+def test_the_strongest_by_score_are_kept_in_their_order(tmp_path, weights):
+    photos = spots(tmp_path / "photos", {"a.png": [(10, 9, 90), (30, 20, 7), (99, 30, 200), (50, 60, 8)]})
+    out = extract(
+        photos, tmp_path / "out", descriptors=("fake",), keypoints="fake", weights=weights[:1], max_keypoints=2
+    )
+    found = read(out, "fake")["a.png"]
+    np.testing.assert_array_equal(found.keypoints, [[10, 9], [99, 30]])
+    np.testing.assert_array_equal(found.scores, [90, 200])
+
+
+def test_own_keypoints_serve_another_network_alone(tmp_path, weights):
+    photos = spots(tmp_path / "photos", {"a.png": [(10, 9, 90)]})
+    out = extract(photos, tmp_path / "out", descriptors=("fake-b",), keypoints="fake", weights=weights)
+    assert sorted(p.name for p in out.iterdir()) == ["extract.json", "fake-b.h5"]
+    np.testing.assert_allclose(read(out, "fake-b")["a.png"].descriptors, rows_at(np.array([[10, 9]]), 2 * FACTOR))
+
+
+@pytest.mark.parametrize("asked", ["brief", "opencv-sift"])
+def test_patches_at_a_networks_keypoints_are_refused_before_any_work(photos, tmp_path, weights, calls, asked):
+    with pytest.raises(ValueError, match=f"{asked}: computed from keypoints with scales, but 'fake' finds positions"):
+        extract(photos, tmp_path / "out", descriptors=("fake", asked), keypoints="fake", weights=weights[:1])
+    assert calls() == []
+
+
+def test_colmap_sift_at_a_networks_keypoints_is_refused(photos, tmp_path, weights):
+    with pytest.raises(ValueError, match="'colmap-sift' exists only where COLMAP detects"):
+        extract(photos, tmp_path / "out", descriptors=("fake", "colmap-sift"), keypoints="fake", weights=weights[:1])
+
+
+# --- Going on, and what identifies a result --------------------------------------------------------------
+
+
+def test_a_stopped_run_goes_on_and_computes_what_is_missing_alone(photos, tmp_path, weights, calls):
+    out = tmp_path / "out"
+    words = {"descriptors": ("fake",), "keypoints": "opencv", "weights": weights[:1]}
+    settings = ExtractSettings(("fake",), "opencv", weights={"fake": tmp_path / "fake.npz"})
+    with contextlib.closing(extract_parts(photos, sorted(NAMES), settings, out / ".parts")) as found:
+        assert len(list(itertools.islice(found, 3))) == 3
+    assert len(calls()) == 3
+    extract(photos, out, **words)
+    assert len(calls()) == 4
+    whole = extract(photos, tmp_path / "whole", **words)
+    for name in NAMES:
+        assert_same(read(out, "fake")[name], read(whole, "fake")[name])
+    extract(photos, out, **words)
+    assert len(calls()) == 8
+
+
+def test_weights_of_descriptor_and_detector_are_part_of_the_configuration(tmp_path, weights):
+    settings = ExtractSettings(
+        ("fake",), "fake-b", weights={"fake": tmp_path / "fake.npz", "fake-b": tmp_path / "fake-b.npz"}
+    )
+    before = configuration_keys(settings)
+    for file in ("fake.npz", "fake-b.npz"):
+        content = (tmp_path / file).read_bytes()
+        np.savez(tmp_path / file, factor=9.0)
+        assert configuration_keys(settings) != before
+        (tmp_path / file).write_bytes(content)
+        assert configuration_keys(settings) == before
+
+
+def test_other_weights_are_refused_over_a_finished_file(photos, tmp_path, weights):
+    words = {"descriptors": ("fake",), "keypoints": "opencv", "weights": weights[:1]}
+    extract(photos, tmp_path / "out", **words)
+    np.savez(tmp_path / "fake.npz", factor=9.0)
+    with pytest.raises(FileExistsError):
+        extract(photos, tmp_path / "out", **words)
+
+
+def test_the_report_sets_the_networks_time_beside_the_whole(photos, tmp_path, weights, caplog):
+    out = extract(photos, tmp_path / "out", descriptors=("fake",), keypoints="opencv", weights=weights[:1])
+    seconds = read_json(out / "extract.json")["seconds"]
+    assert 0 < seconds["networks"] < seconds["whole"]
+    without = extract(photos, tmp_path / "b", descriptors=("opencv-sift",), keypoints="opencv")
+    assert "seconds" not in read_json(without / "extract.json")
+
+
+# --- Refused ---------------------------------------------------------------------------------------------
+
+
+def test_a_photo_smaller_than_the_network_takes_is_left_out_or_refused(photos, tmp_path, weights, caplog):
+    Image.fromarray(texture(15, 40)).save(photos / "small.png")
+    words = {"descriptors": ("fake",), "keypoints": "fake", "weights": weights[:1]}
+    out = extract(photos, tmp_path / "out", **words)
+    told = "small.png: the photo has 40 x 15 px, but 'fake' needs at least 16 px a side"
+    assert told in caplog.text and told in read_json(out / "extract.json")["skipped"]["small.png"]
+    assert sorted(read(out, "fake")) == sorted(NAMES)
+    with pytest.raises(UnreadablePhoto, match=told):
+        extract(photos, tmp_path / "strict", **words, strict=True)
+
+
+def test_a_photo_that_no_one_can_read_is_left_out(photos, tmp_path, weights):
+    (photos / "broken.png").write_bytes(b"no photo")
+    out = extract(photos, tmp_path / "out", descriptors=("fake",), keypoints="fake", weights=weights[:1])
+    assert list(read_json(out / "extract.json")["skipped"]) == ["broken.png"]
+
+
+def test_cuda_is_demanded_before_any_work(photos, tmp_path, weights, calls):
+    words = {"descriptors": ("fake",), "keypoints": "opencv", "weights": weights[:1]}
+    with pytest.raises(ValueError, match=r"device 'cuda' was demanded, but torch .*; pass --device cpu"):
+        extract(photos, tmp_path / "out", **words, device="cuda")
+    assert calls() == [] and not list((tmp_path / "out").rglob("*.npz"))
+    with pytest.raises(ValueError, match="device is 'gpu', expected one of auto, cpu, cuda"):
+        extract(photos, tmp_path / "out", **words, device="gpu")
+
+
+def test_weights_that_the_network_refuses_are_told_as_it_tells_them(photos, tmp_path, weights):
+    np.savez(tmp_path / "fake.npz", factor=-1.0)
+    with pytest.raises(ValueError, match=r"fake.npz: factor is -1.0, expected more than 0"):
+        extract(photos, tmp_path / "out", descriptors=("fake",), keypoints="opencv", weights=weights[:1])
+
+
+@pytest.mark.parametrize(
+    ("first_pixel", "error", "message"),
+    [
+        (DIES, OSError, r"b.png \(121 x 97 px\): 'fake': the process of the networks ended with status 3"),
+        (FAILS, OSError, r"b.png \(121 x 97 px\): 'fake': failed \(RuntimeError: not enough memory\)$"),
+        (LACKS, ValueError, "b.png: 'fake' gave 1 rows for 2 keypoints"),
+        (LONG, ValueError, "b.png: computing 'fake': row 0 has norm 2, but 'fake' expects unit-length floats"),
+    ],
+)
+def test_what_goes_wrong_in_the_process_names_the_photo_and_keeps_finished_ones(
+    tmp_path, weights, calls, first_pixel, error, message
+):
+    photos = spots(tmp_path / "photos", {"a.png": [(10, 9, 90)], "b.png": [(10, 9, 90)]})
+    pixels = np.asarray(Image.open(photos / "b.png")).copy()
+    good = pixels.copy()
+    pixels[0, 0] = first_pixel
+    Image.fromarray(pixels).save(photos / "b.png")
+    points = given(tmp_path / "points.h5", [[20, 30], [40.5, 50]], photos=("a.png", "b.png"))
+    words = {"descriptors": ("fake",), "keypoints": points, "weights": weights[:1]}
+    with pytest.raises(error, match=message):
+        extract(photos, tmp_path / "out", **words)
+    done = len(calls())
+    Image.fromarray(good).save(photos / "b.png")
+    out = extract(photos, tmp_path / "out", **words)
+    assert len(read(out, "fake")) == 2 and len(calls()) == done + 1
+
+
+def test_an_error_of_the_process_is_one_line_at_the_command_line(photos, tmp_path, weights, capsys):
+    words = ["extract", str(photos), str(tmp_path / "out"), "--keypoints", "fake", "--descriptors", "fake"]
+    assert cli.main([*words, "--weights", weights[0], "--device", "cuda"]) == 2
+    shown = capsys.readouterr().err
+    assert "error: device 'cuda' was demanded" in shown and "Traceback" not in shown
+
+
+def test_without_torch_or_kornia_the_extra_is_named_before_any_work(photos, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "kornia", None)
+    message = r"'xfeat' is computed with torch and kornia, but .*kornia .* not installed; .*'xdesc-jax\[learned\]'"
+    with pytest.raises(ValueError, match=message):
+        extract(photos, tmp_path / "out", descriptors=("xfeat",), keypoints="opencv")
+
+
+def test_a_missing_weight_file_is_told_with_the_way_to_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDESC_DATA", str(tmp_path))
+    with pytest.raises(ValueError, match="install them with `xdesc weights install disk`, or give .* disk=FILE"):
+        configuration_keys(ExtractSettings(("disk",), "opencv"))
+
+
+@pytest.mark.parametrize("name", ["superpoint", "r2d2"])
+def test_a_descriptor_of_files_alone_is_not_computed(photos, tmp_path, name):
+    with pytest.raises(ValueError, match=f"'{name}' is registered without a function; its rows can only come from"):
+        extract(photos, tmp_path / "out", descriptors=(name,), keypoints="opencv")
+    with pytest.raises(FileNotFoundError, match=f"{name}: no such file; keypoints are 'colmap', 'opencv', a network's"):
+        extract(photos, tmp_path / "out", descriptors=("brief",), keypoints=name)
+
+
+# --- The process -----------------------------------------------------------------------------------------
+
+
+def test_no_process_starts_before_there_is_a_photo_and_none_is_left(tmp_path, weights):
+    with Extractors(["fake"], {"fake": tmp_path / "fake.npz"}, "cpu") as extractors:
+        assert extractors._process is None
+        photo = np.full((20, 30, 3), 100, np.uint8)
+        rows, valid = extractors.describe("fake", photo, np.array([[-3, 4], [1, 1]], np.float32), "photo")
+        assert not valid.any() and not rows.any() and extractors._process is None
+        extractors.detect("fake", photo, "photo")
+        process = extractors._process
+        assert process is not None and process.poll() is None
+    assert process.poll() is not None
+
+
+def test_a_network_that_is_a_plugins_class_is_found_in_the_process(tmp_path, weights, monkeypatch):
+    plugin = tmp_path / "mine.py"
+    plugin.write_text(
+        "from tests.support.fake_extractor import Fake\n"
+        "from xdesc_jax.descriptors import DescriptorSpec, register\n"
+        "register(DescriptorSpec('mine', 2), Fake, source='network')\n"
+    )
+    monkeypatch.setenv(descriptors.PLUGINS, str(plugin))
+    register(DescriptorSpec("mine", 2), Fake, source="network")
+    with Extractors(["mine"], {"mine": tmp_path / "fake.npz"}, "cpu") as extractors:
+        photo = np.full((20, 30, 3), 100, np.uint8)
+        rows, _ = extractors.describe("mine", photo, np.array([[10, 9.5]], np.float32), "photo")
+    np.testing.assert_allclose(rows, rows_at(np.array([[10, 9.5]]), FACTOR), atol=1e-6)
