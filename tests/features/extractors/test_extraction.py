@@ -13,6 +13,8 @@ from PIL import Image
 from tests.support.fake_extractor import CALLS, DIES, FAILS, LACKS, LONG, Fake, rows_at
 from tests.support.textures import NAMES, assert_same, read, texture
 from xdesc_jax import cli, descriptors
+from xdesc_jax.data import open_source
+from xdesc_jax.data.records import records
 from xdesc_jax.descriptors import DescriptorSpec, get_spec, register
 from xdesc_jax.features.extract import ExtractSettings, configuration_keys, extract, extract_parts
 from xdesc_jax.features.extractors.process import BORDER_PX, Extractors
@@ -325,3 +327,40 @@ def test_a_network_that_is_a_plugins_class_is_found_in_the_process(tmp_path, wei
         photo = np.full((20, 30, 3), 100, np.uint8)
         rows, _ = extractors.describe("mine", photo, np.array([[10, 9.5]], np.float32), "photo")
     np.testing.assert_allclose(rows, rows_at(np.array([[10, 9.5]]), FACTOR), atol=1e-6)
+
+
+# --- Records ---------------------------------------------------------------------------------------------
+
+
+def rows_of(folder):
+    """The rows of both splits."""
+    names, found = ["fake", "fake-b", "keypoint"], []
+    for split in ("train", "validation"):
+        found += open_source(folder, split, 8, names, shuffle=False, remainder="pad").epoch(0)
+    return {name: np.concatenate([batch[name][batch["mask"]] for batch in found]) for name in names}
+
+
+def test_records_hold_rows_of_networks_at_the_same_keypoints(photos, tmp_path, weights):
+    out = tmp_path / "records"
+    records(
+        out, photos=photos, descriptors=("opencv-sift", "fake", "fake-b"), keypoints="opencv", weights=weights,
+        format="npy", validation_share=0.3, max_rows_per_photo=40,
+    )  # fmt: skip
+    rows = rows_of(out)
+    assert 40 < len(rows["fake"]) <= 160
+    for name, factor in (("fake", FACTOR), ("fake-b", 2 * FACTOR)):
+        np.testing.assert_allclose(rows[name], rows_at(rows["keypoint"][:, :2], factor), atol=1e-6)
+
+
+def test_records_at_a_networks_keypoints_have_no_patches_and_no_frames(tmp_path, weights, calls):
+    points = {name: [(10 * i, 5 * i + 2, 9) for i in range(1, 9)] for name in ("a.png", "b.png", "c.png")}
+    photos = spots(tmp_path / "photos", points)
+    words = {"photos": photos, "descriptors": ("fake", "fake-b"), "keypoints": "fake", "weights": weights}
+    words["format"] = "npy"
+    with pytest.raises(ValueError, match=r"^patches \(--no-patches\): computed from keypoints with scales, but 'fake'"):
+        records(tmp_path / "out", **words)
+    assert calls() == []
+    records(tmp_path / "out", **words, patches=False)
+    rows = rows_of(tmp_path / "out")
+    assert len(rows["fake"]) == 24 and np.isnan(rows["keypoint"][:, 2:]).all()
+    np.testing.assert_allclose(rows["fake-b"], rows_at(rows["keypoint"][:, :2], 2 * FACTOR), atol=1e-6)
