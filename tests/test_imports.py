@@ -48,6 +48,15 @@ LIGHT = [
 ]
 
 
+WITHOUT_TORCH = [
+    "export.export",
+    "export.pytorch_translator",
+    "features.weights",
+    "features.extractors.process",
+    "features.extractors.serve",
+]
+
+
 def import_without(blocked, module):
     program = BLOCK.format(blocked=set(blocked), module=module)
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
@@ -78,9 +87,18 @@ def test_imports_without_tensorflow(module):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("module", ["export.export", "export.pytorch_translator", "features.weights"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        "export.export",
+        "export.pytorch_translator",
+        "features.weights",
+        "features.extractors.process",
+        "features.extractors.serve",
+    ],
+)
 def test_imports_without_torch_or_jax(module):
-    done = import_without(("torch", *FRAMEWORKS), f"xdesc_jax.{module}")
+    done = import_without(("torch", "kornia", *FRAMEWORKS), f"xdesc_jax.{module}")
     assert done.returncode == 0, done.stderr
 
 

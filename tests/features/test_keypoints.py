@@ -10,6 +10,7 @@ from xdesc_jax.features.keypoints import (
     detect_opencv,
     from_colmap,
     from_shapes,
+    positions,
     strongest,
     to_colmap,
 )
@@ -33,6 +34,14 @@ def test_two_colmap_columns_are_positions_from_the_corner():
 def test_four_colmap_columns_are_scale_and_orientation():
     points = from_colmap(np.array([[1.5, 2.5, 3, -0.25]], np.float32))
     assert (points.xy.tolist(), points.scales.tolist(), points.oris.tolist()) == ([[1, 2]], [3], [-0.25])
+
+
+def test_positions_alone_stay_so_when_some_are_taken():
+    points = positions(np.array([[1, 2], [3, 4.5], [5, 6]], np.float32))
+    taken = points.take(np.array([2, 1]))
+    assert not points.framed and not taken.framed
+    np.testing.assert_array_equal(taken.xy, [[5, 6], [3, 4.5]])
+    assert from_colmap(np.ones((2, 4), np.float32)).framed
 
 
 def test_six_colmap_columns_of_a_circle_are_scale_and_orientation():

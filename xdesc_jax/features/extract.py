@@ -267,7 +267,12 @@ def extract_parts(
                 continue
             yield name, result
         if extractors.seconds:
-            _tell_seconds({"networks": extractors.seconds, "whole": time.perf_counter() - start}, seconds)
+            found = {"networks": extractors.seconds, "whole": time.perf_counter() - start}
+            share = found["networks"] / found["whole"]
+            told = f"{found['networks']:.1f} s of {found['whole']:.1f} s ({share:.0%}) on {extractors.found_device}"
+            console.info(f"networks computed {told}")
+            if seconds is not None:
+                seconds.update(found)
 
 
 def extractors_of(settings: ExtractSettings, processes: int = 1) -> Extractors:
@@ -275,13 +280,6 @@ def extractors_of(settings: ExtractSettings, processes: int = 1) -> Extractors:
     weights = {name: _weights_of(name, settings) for name in settings.networks}
     threads = max(1, len(os.sched_getaffinity(0)) - (processes - 1))
     return Extractors(settings.networks, weights, settings.device, threads)
-
-
-def _tell_seconds(found: dict[str, float], out: dict[str, float] | None) -> None:
-    share = found["networks"] / found["whole"]
-    console.info(f"networks computed {found['networks']:.1f} s of {found['whole']:.1f} s ({share:.0%})")
-    if out is not None:
-        out.update(found)
 
 
 def keypoint_file(settings: ExtractSettings) -> contextlib.AbstractContextManager[KeypointFile | None]:

@@ -77,6 +77,7 @@ class Extractors:
 
     Attributes:
         seconds: that networks have computed, without start and transfers.
+        found_device: 'cpu' or 'cuda' once the process has started, else None.
     """
 
     def __init__(self, names: Sequence[str], weights: Mapping[str, Path], device: str, threads: int | None = None):
@@ -88,6 +89,7 @@ class Extractors:
         self._process: subprocess.Popen | None = None
         self._connection: Connection | None = None
         self.seconds = 0.0
+        self.found_device: str | None = None
 
     def __enter__(self) -> Extractors:
         return self
@@ -120,7 +122,7 @@ class Extractors:
         )
         theirs.close()
         self._connection = ours
-        self._ask(self._start, f"starting {' '.join(self._networks)}")
+        self.found_device = self._ask(self._start, f"starting {' '.join(self._networks)}")
 
     def detect(self, name: str, photo: np.ndarray, where: Path | str) -> Found:
         """All keypoints that a network finds in a photo.
