@@ -34,6 +34,7 @@ class Origin:
     weights: tuple[str, ...]
     patches: bool
     device: str = "auto"
+    network_side: int | None = None
 
     def __post_init__(self) -> None:
         if (self.photos is None) == (not self.paired):
@@ -80,5 +81,6 @@ class Origin:
             sample=sample,
             sample_seed=seed,
             device=self.device,
+            network_side=self.network_side,
         )
         yield ExtractedPhotos(self.photos, extraction, parts, processes=processes, patches=self.patches, strict=strict)

@@ -36,6 +36,7 @@ def records(
     rows_per_shard: int = 16384,
     processes: int = 1,
     device: str = "auto",
+    network_side: int | None = None,
     overwrite: bool = False,
     strict: bool = False,
     beam: bool = False,
@@ -72,6 +73,7 @@ def records(
         processes: that extract from photos; with --beam, worker processes of the DirectRunner (other runners have
             options for it).
         device: where networks compute: 'auto' (CUDA where there is some), 'cpu' or 'cuda'.
+        network_side: the longer side, in px, that photos are scaled down to for networks.
         overwrite: make the folder anew even if it is there.
         strict: stop at a photo that cannot be read, instead of leaving it out.
         beam: make them by a Beam pipeline; the files are the same.
@@ -84,7 +86,9 @@ def records(
         FileExistsError: `out` holds something else.
         OSError: the pipeline failed, or its workers do not see the same files.
     """
-    origin = Origin(photos, paired, descriptors, keypoints, first_octave, max_keypoints, weights, patches, device)
+    origin = Origin(
+        photos, paired, descriptors, keypoints, first_octave, max_keypoints, weights, patches, device, network_side
+    )
     settings = RecordSettings(format, validation_share, seed, max_rows_per_photo, rows_per_shard)
     builder: Build = build
     by_what: dict[str, Any] = {}

@@ -57,6 +57,7 @@ def extract(
     weights: tuple[str, ...] = (),
     processes: int = 1,
     device: str = "auto",
+    network_side: int | None = None,
     overwrite: bool = False,
     strict: bool = False,
 ) -> Path:
@@ -75,6 +76,8 @@ def extract(
             installed (`xdesc weights install`) are found without.
         processes: processes that detect keypoints and cut patches; COLMAP's takes about 0.4 GB a megapixel.
         device: where networks compute: 'auto' (CUDA where there is some), 'cpu' or 'cuda'.
+        network_side: the longer side, in px, that photos are scaled down to for networks, whose memory grows with the
+            photo; positions remain those of the photo itself.
         overwrite: redo finished files, and replace those made with other settings.
         strict: stop at a photo that cannot be read, instead of leaving it out.
 
@@ -87,18 +90,15 @@ def extract(
         FileExistsError: a feature file was made with other settings or photos.
         InUse: another process extracts into `out`.
     """
-    asked = ExtractSettings(descriptors, keypoints, first_octave, max_keypoints, parse_weights(weights), device=device)
+    asked = ExtractSettings(
+        descriptors, keypoints, first_octave, max_keypoints, parse_weights(weights),
+        device=device, network_side=network_side,
+    )  # fmt: skip
     skipped: dict[str, str] = {}
     names = list_photos(photos, strict=strict, skipped=skipped)
-    given = {"descriptors": descriptors, "keypoints": keypoints, "first_octave": first_octave}
-    given |= {
-        "max_keypoints": max_keypoints,
-        "weights": weights,
-        "processes": processes,
-        "device": device,
-        "strict": strict,
-    }
-    told = {"photos": f"{photos} ({console.counted(len(names), 'photo')})", **given}
+    given = {"descriptors": descriptors, "keypoints": keypoints, "first_octave": first_octave, "weights": weights}
+    given |= {"max_keypoints": max_keypoints, "processes": processes, "device": device, "network_side": network_side}
+    told = {"photos": f"{photos} ({console.counted(len(names), 'photo')})", **given, "strict": strict}
     console.settings(f"xdesc extract -> {out}", told | {"descriptors": ", ".join(descriptors)}, extract)
     with console.status("preparing the descriptors"):
         check_ready(asked)
@@ -178,6 +178,8 @@ def configuration_keys(settings: ExtractSettings) -> dict[str, str]:
         detector["keypoints"] = _digest(Path(settings.keypoints))
     elif settings.keypoints == "colmap":
         detector["first_octave"] = settings.first_octave
+    if settings.networks and settings.network_side is not None:
+        detector["network_side"] = settings.network_side
     if settings.sample is not None:
         detector["sample"] = [settings.sample, settings.sample_seed]
     if settings.detector is not None:

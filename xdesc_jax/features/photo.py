@@ -54,6 +54,8 @@ class ExtractSettings:
     """Of that draw."""
     device: str = "auto"
     """Where networks compute: 'auto' (CUDA where there is some), 'cpu' or 'cuda'."""
+    network_side: int | None = None
+    """The longer side, in px, that photos are scaled down to for networks; None for photos as they are."""
     patches: bool = False
     """Whether patches are wanted for themselves, beside the descriptors that are computed from them."""
 
@@ -74,6 +76,8 @@ class ExtractSettings:
             raise ValueError(f"first octave is {self.first_octave}, expected -1 or above")
         if self.max_keypoints is not None and self.max_keypoints < 1:
             raise ValueError(f"the limit of keypoints is {self.max_keypoints}, expected at least 1")
+        if self.network_side is not None and self.network_side < 1:
+            raise ValueError(f"the side that networks see is {self.network_side} px, expected at least 1")
         if self.sample is not None and self.sample < 1:
             raise ValueError(f"the sample of keypoints is {self.sample}, expected at least 1")
         if self.max_keypoints is not None and self.given:
@@ -238,8 +242,11 @@ def _with_networks(
 ) -> PhotoFeatures:
     """Adds the rows of networks, and the keypoints where one finds them."""
     rgb = images.read_rgb(path)
+    seen = _scaled_down(rgb, settings.network_side)
+    ratio = np.divide(rgb.shape[1::-1], seen.shape[1::-1], dtype=np.float64)  # photo px of one that networks see
     if (detector := settings.detector) is not None:
-        xy, scores, rows = extractors.detect(detector, rgb, path)
+        xy, scores, rows = extractors.detect(detector, seen, path)
+        xy = (xy + 0.5) * ratio - 0.5  # corners, not centres, of first pixels coincide
         kept = keypoints.strongest(scores, settings.max_keypoints)
         every = np.ones(len(kept), bool)
         found = {detector: rows[kept]}
@@ -249,9 +256,21 @@ def _with_networks(
     descriptors, valid = dict(features.descriptors), features.valid
     for name in settings.names("network"):
         if name != detector:
-            descriptors[name], inside = extractors.describe(name, rgb, features.keypoints.xy, path)
+            places = (features.keypoints.xy + 0.5) / ratio - 0.5
+            descriptors[name], inside = extractors.describe(name, seen, places.astype(np.float32), path)
             valid = valid & inside
     return dataclasses.replace(features, descriptors=descriptors, valid=valid)
+
+
+def _scaled_down(rgb: np.ndarray, side: int | None) -> np.ndarray:
+    """A photo, uint8 [H, W, 3], of at most `side` px, by means over areas; as it is where it is no larger."""
+    import cv2
+
+    longer = max(rgb.shape[:2])
+    if side is None or longer <= side:
+        return rgb
+    width, height = (max(1, round(length * side / longer)) for length in rgb.shape[1::-1])
+    return np.asarray(cv2.resize(rgb, (width, height), interpolation=cv2.INTER_AREA))
 
 
 def _sampled(features: PhotoFeatures, settings: ExtractSettings) -> PhotoFeatures:

@@ -161,6 +161,40 @@ def test_colmap_sift_at_a_networks_keypoints_is_refused(photos, tmp_path, weight
         extract(photos, tmp_path / "out", descriptors=("fake", "colmap-sift"), keypoints="fake", weights=weights[:1])
 
 
+# --- Photos that networks see smaller --------------------------------------------------------------------
+
+
+def test_a_network_that_sees_the_photo_smaller_reads_the_same_places(photos, tmp_path, weights):
+    xy = np.array([[60.25, 48.5], [7, 50], [20, 30], [3.4, 40]], np.float32)
+    file = given(tmp_path / "points.h5", xy)
+    words = {"descriptors": ("fake",), "keypoints": file, "weights": weights[:1]}
+    out = extract(photos, tmp_path / "out", **words, network_side=60)
+    found = read(out, "fake")["a.png"]
+    np.testing.assert_array_equal(found.valid, [True, True, True, False])  # the last is at 1.4 of 60 px
+    np.testing.assert_array_equal(found.keypoints, xy)
+    seen = (xy + 0.5) * [60 / 121, 48 / 97] - 0.5
+    np.testing.assert_allclose(found.descriptors[:3], rows_at(seen, FACTOR)[:3], atol=1e-5)
+    with pytest.raises(FileExistsError):
+        extract(photos, out, **words)
+    larger = extract(photos, tmp_path / "larger", **words, network_side=121)
+    np.testing.assert_allclose(read(larger, "fake")["a.png"].descriptors, rows_at(xy, FACTOR), atol=1e-6)
+
+
+def test_keypoints_found_in_the_smaller_photo_are_places_in_the_photo(tmp_path, weights):
+    photo = np.full((96, 120), 100, np.uint8)
+    photo[20:22, 30:32] = 255
+    photo[20:22, 32:34] = 77
+    (tmp_path / "photos").mkdir()
+    Image.fromarray(photo).save(tmp_path / "photos" / "a.png")
+    words = {"descriptors": ("fake", "fake-b"), "keypoints": "fake", "weights": weights, "network_side": 60}
+    out = extract(tmp_path / "photos", tmp_path / "out", **words)
+    found, other = read(out, "fake")["a.png"], read(out, "fake-b")["a.png"]
+    np.testing.assert_allclose(found.keypoints, [[30.5, 20.5]])  # the centre of the spot
+    assert found.image_size == (120, 96) and found.scores.tolist() == [77]
+    np.testing.assert_allclose(found.descriptors, rows_at(np.array([[15, 10]]), FACTOR), atol=1e-6)
+    np.testing.assert_allclose(other.descriptors, rows_at(np.array([[15, 10]]), 2 * FACTOR), atol=1e-5)
+
+
 # --- Going on, and what identifies a result --------------------------------------------------------------
 
 

@@ -185,5 +185,5 @@ def test_the_example_of_how_to_add_a_network_works(photos, tmp_path, monkeypatch
     with Extractors(["example"], {"example": tmp_path / "weights.npz"}, "cpu") as extractors:
         found = extractors.detect("example", photos[2], "photo")
         rows, valid = extractors.describe("example", photos[2], found.xy, "photo")
-    assert len(found.xy) > 10 and valid.mean() > 0.8
+    assert len(found.xy) > 10 and valid.mean() > 0.5
     np.testing.assert_allclose(rows[valid], found.rows[valid], atol=TOLERANCE)
