@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import subprocess
-import sys
 
 import jax
 import numpy as np
 import pytest
 from jax.extend import random as extended
 
-from tests.support.root import ROOT
+from tests.support.eight_devices import lines_of
 from xdesc_jax.config import JitterConfig, LossConfig, ModelConfig, TrainConfig
 from xdesc_jax.features import l2net
 from xdesc_jax.networks import mlp
@@ -87,7 +84,6 @@ def run(make, form, count):
     assert all(x.dtype == np.float64 for x in leaves)
     return np.concatenate(leaves), float(metrics["loss"].total)
 
-assert len(jax.local_devices()) == 8
 for make in (translator, descriptor):
     one, loss = run(make, "pmap", 1)
     for form, count in CASES:
@@ -101,14 +97,8 @@ CASES = [("pmap", 2), ("pmap", 8), ("sharded", 1), ("sharded", 2), ("sharded", 8
 @pytest.fixture(scope="module")
 def deviations() -> dict[tuple[str, str, int], list[float]]:
     """Of gradients and loss from those of one device, relative to their size."""
-    flags = os.environ["XLA_FLAGS"].replace("device_count=4", "device_count=8")
-    paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-c", f"CASES = {CASES}\n{DEVICES}"],
-        env=os.environ | {"XLA_FLAGS": flags, "PYTHONPATH": paths}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+    lines = lines_of(f"CASES = {CASES}\n{DEVICES}")
+    found = [json.loads(line) for line in lines if line.startswith("[")]
     return {(kind, form, count): off for kind, form, count, *off in found}
 
 
