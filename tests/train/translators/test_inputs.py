@@ -119,6 +119,15 @@ def test_statistics_survive_a_file(toy_records, toy_config, tmp_path):
     np.testing.assert_array_equal(read.sample["toy-plain"], rows[:64])
 
 
+def test_rows_have_a_length_of_their_own_where_they_are_neither_bits_nor_unit():
+    plain = DescriptorSpec("plain", 4, normalized=False)
+    assert [inputs.plain(spec) for spec in (plain, DescriptorSpec("unit", 4), binary_spec("bits", 4))] == [
+        True,
+        False,
+        False,
+    ]
+
+
 def test_a_cut_statistics_file_is_named(tmp_path):
     (tmp_path / "statistics.npz").write_bytes(b"PK\x03\x04 and then nothing")
     with pytest.raises(ValueError, match="statistics.npz"):
