@@ -167,7 +167,8 @@ def read_model(path: Path) -> Model:
 
     Raises:
         FileNotFoundError: the folder does not hold a model.
-        ValueError: its files cannot be read, or are cut short, or a keypoint observes a point that is not there.
+        ValueError: its files cannot be read, or are cut short, a pose is not finite, or a keypoint observes a point
+            that is not there.
     """
     model = open_model(path)
     images = sorted((model.images[i] for i in model.reg_image_ids()), key=lambda image: image.name)
@@ -179,6 +180,10 @@ def read_model(path: Path) -> Model:
     poses = [image.cam_from_world() for image in images]
     rotations = np.array([pose.rotation.matrix() for pose in poses])
     translations = np.array([pose.translation for pose in poses])
+    for image, rotation, translation in zip(images, rotations, translations, strict=True):
+        if not (np.isfinite(rotation).all() and np.isfinite(translation).all()):
+            told = f"rotation {rotation.ravel().tolist()}, translation {translation.tolist()}"
+            raise ValueError(f"{path}: the pose of {image.name!r} is not finite ({told})")
     cameras = {i: model.cameras[i] for i in dict.fromkeys(image.camera_id for image in images)}
     for camera_id, camera in cameras.items():
         check_camera(plain_camera(camera), f"{path}: camera {camera_id}")
