@@ -47,6 +47,11 @@ class Position:
     epoch: int
     batch: int
 
+    def __post_init__(self) -> None:
+        for field, value in vars(self).items():
+            if type(value) is not int or value < 0:
+                raise ValueError(f"{field} is {value!r}, expected a number of 0 or more")
+
 
 class Checkpoints:
     """Saves and restores the states of one run.
@@ -214,7 +219,7 @@ class Checkpoints:
                     read_json(file)
                 try:
                     _ = names.find_step(self.directory, int(folder.name)).commit_timestamp_nsecs
-                except (TypeError, ValueError) as error:
+                except (TypeError, ValueError, RecursionError) as error:
                     raise ValueError(f"{folder / '_CHECKPOINT_METADATA'}: damaged ({error})") from error
             except ValueError as error:
                 damaged.append(folder)

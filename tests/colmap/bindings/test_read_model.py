@@ -82,6 +82,25 @@ def test_a_pose_that_is_not_finite_is_told(tmp_path, model, values):
         read_model(tmp_path)
 
 
+@pytest.mark.parametrize("what", ["a point", "a keypoint of 'xxx1é.jpg'", "name of a photo is not UTF-8"])
+def test_what_is_no_number_or_no_name_is_told(tmp_path, model, what):
+    """In a binary model, likewise."""
+    image = model.images[1]
+    image.name = "xxx1é.jpg"
+    seen = next(p for p in image.points2D if p.has_point3D())
+    model.write_binary(tmp_path)
+    file, old, new = {
+        "a p": ("points3D.bin", struct.pack("<3d", *model.points3D[5].xyz), struct.pack("<3d", 1, np.nan, 2)),
+        "a k": ("images.bin", struct.pack("<2d", *seen.xy), struct.pack("<2d", np.inf, 2)),
+        "nam": ("images.bin", b"xxx1\xc3", b"xxx1\xff"),
+    }[what[:3]]
+    content = (tmp_path / file).read_bytes()
+    assert old in content
+    (tmp_path / file).write_bytes(content.replace(old, new))
+    with pytest.raises(ValueError, match=f"{tmp_path}: .*{what}"):
+        read_model(tmp_path)
+
+
 def test_observations_make_no_calls_of_their_own(tmp_path):
     """Of as many photos and points, each seen twice or by every photo."""
     counts = []
