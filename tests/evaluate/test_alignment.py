@@ -1,5 +1,6 @@
 """Models in the frame of a reference: the similarity is recovered, or the reason is told."""
 
+import contextlib
 import dataclasses
 
 import numpy as np
@@ -122,6 +123,16 @@ BAD[2, 1] = np.nan
 def test_positions_that_determine_nothing_are_told(centers, reference, reason):
     with pytest.raises(NotAlignable, match=reason):
         check(centers, reference)
+
+
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e3])
+def test_positions_lie_on_a_line_by_their_shape_whatever_their_size(size):
+    """Off it by a thousandth of the length, times 0.5 or 2."""
+    off = np.array([1, -2, 2, -1, 1.0]) / 1e3
+    for factor, fits in ((0.5, False), (2.0, True)):
+        x = np.stack([np.arange(-2.0, 3), factor * off, np.zeros(5)], axis=1)
+        with contextlib.nullcontext() if fits else pytest.raises(NotAlignable, match="lie on one line"):
+            check(size * x, RANDOM[:5])
 
 
 def test_positions_on_a_plane_do(place):

@@ -8,6 +8,7 @@ import h5py
 import numpy as np
 import pytest
 
+from xdesc_jax.files import hdf5
 from xdesc_jax.files.hdf5 import Writer, array, content, found_attribute, groups_with, open_file
 
 HOLD = """
@@ -101,6 +102,7 @@ def test_a_file_says_what_it_is(tmp_path):
 FULL = """
 import resource, sys
 import numpy as np
+from xdesc_jax.files import hdf5
 from xdesc_jax.files.hdf5 import Writer
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
 many = sys.argv[5] == "many"
@@ -187,3 +189,32 @@ def test_a_heap_that_hdf5_would_never_leave_is_refused(tmp_path, number, size):
         assert found_attribute(tmp_path / "a.h5", "text") is None
         with pytest.raises(ValueError, match="a.h5: not a readable HDF5 file, or cut short .an object of"):
             open_file(tmp_path / "a.h5", "feature file")
+
+
+def with_zeroed_heap(path, begin):
+    """A file whose attribute's heap lies behind 1.5 MB of numbers, before 1.5 more, and has lost its objects."""
+    with h5py.File(path, "w") as file:
+        file["before"] = np.ones(begin, np.uint8)
+        file.create_group("a").attrs["text"] = "of any length"
+        file["behind"] = np.ones(3_000_000 - begin, np.uint8)
+    data = bytearray(path.read_bytes())
+    at = data.index(b"GCOL") + 16
+    assert abs(at - begin) < 1 << 16
+    data[at : at + 200] = bytes(200)
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("begin", "anywhere", "found"),
+    [(0, False, True), (3_000_000, False, True), (1_500_000, False, False), (1_500_000, True, True)],
+)
+def test_heaps_are_looked_for_where_texts_are_read(tmp_path, monkeypatch, begin, anywhere, found):
+    """In the whole file or at its ends; also where one lies across two of the blocks in which it is read."""
+    with_zeroed_heap(tmp_path / "a.h5", begin)
+    at = (tmp_path / "a.h5").read_bytes().index(b"GCOL")
+    monkeypatch.setattr(hdf5, "_BLOCK", at + 3 if at else 1 << 24)
+    if found:
+        with pytest.raises(ValueError, match=f"an object of 0 bytes in the heap at {at}, which has 4096"):
+            open_file(tmp_path / "a.h5", "match file", anywhere)
+    else:
+        open_file(tmp_path / "a.h5", "feature file").close()

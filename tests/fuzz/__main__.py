@@ -44,8 +44,9 @@ def main() -> int:
 def _fuzz(name: str, folder: Path, given: argparse.Namespace, seconds: float) -> collections.Counter[str]:
     found: collections.Counter[str] = collections.Counter()
     known: set[str] = set()
-    number, end = given.first, time.monotonic() + seconds
+    number = given.first
     with Worker(READERS[name], folder, given.seed) as worker:
+        end = time.monotonic() + seconds
         while number - given.first < given.count if given.count is not None else time.monotonic() < end:
             outcome = worker.attempt(number)
             found[outcome.kind] += 1

@@ -23,6 +23,7 @@ from xdesc_jax.colmap.model import Camera
 from xdesc_jax.config import TrainConfig, load_config, wrong_types
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.evaluate.scenes import read_homography
+from xdesc_jax.features import images
 from xdesc_jax.features.store import FeatureStore
 from xdesc_jax.matching.matches import MatchFile
 from xdesc_jax.matching.pairs import read_pairs
@@ -41,7 +42,7 @@ def need(condition: object, what: str) -> None:
         raise Wrong(what)
 
 
-def _spec(spec: DescriptorSpec) -> None:
+def spec_is_whole(spec: DescriptorSpec) -> None:
     need(isinstance(spec.name, str) and type(spec.width) is int and spec.width >= 1, f"spec is {spec}")
     need(spec.stored_dtype in (np.dtype("u1"), np.dtype("f4")), f"stored dtype of {spec}")
     need(isinstance(spec.storage_scale, (int, float)) and 0 < spec.storage_scale < np.inf, f"storage scale of {spec}")
@@ -49,7 +50,7 @@ def _spec(spec: DescriptorSpec) -> None:
     need(all(h > 0 for h in spec.hidden), f"hidden widths of {spec}")
 
 
-def _real(values: Any, shape: tuple[int, ...], what: str) -> None:
+def reals(values: Any, shape: tuple[int, ...], what: str) -> None:
     values = np.asarray(values)
     need(values.shape == shape, f"{what} has shape {values.shape}, expected {shape}")
     need(values.dtype.kind == "f" and np.isfinite(values).all(), f"{what} holds what is not finite, or no floats")
@@ -63,7 +64,7 @@ def _camera(camera: Camera) -> None:
 def features(path: Path) -> None:
     with FeatureStore(path) as store:
         store.require_photos()
-        _spec(store.spec)
+        spec_is_whole(store.spec)
         parse(store.attributes.get(RATIOS), path)
         for name, held in store:
             n = len(held)
@@ -94,7 +95,7 @@ def model(path: Path) -> None:
     found = Translator.load(path)
     bundle = found.bundle
     for name, spec in bundle.specs.items():
-        _spec(spec)
+        spec_is_whole(spec)
         need(name == spec.name, f"{name}: {spec}")
     need(bundle.space_id is None or isinstance(bundle.space_id, str), f"space id is {bundle.space_id!r}")
     need(type(bundle.embedding_width) is int, f"embedding width is {bundle.embedding_width!r}")
@@ -125,7 +126,7 @@ def database(path: Path) -> None:
             if (camera := reader.camera(name)) is not None:
                 _camera(camera)
             if (spec := reader.spec(name)) is not None:
-                _spec(spec)
+                spec_is_whole(spec)
                 rows = reader.descriptors(name)
                 need(rows.ndim == 2 and rows.shape[1] == spec.stored_width, f"{name}: rows {rows.shape}")
             origin = reader.translated_from(name)
@@ -149,24 +150,24 @@ def map_model(path: Path) -> None:
         found = read_model(path)
     v, p, m = len(found.names), len(found.points), len(found.point)
     need(v and len(set(found.names)) == v and all(found.names), f"names {found.names}")
-    _real(found.rotations, (v, 3, 3), "rotations")
+    reals(found.rotations, (v, 3, 3), "rotations")
     need(np.allclose(found.rotations @ found.rotations.transpose(0, 2, 1), np.eye(3), atol=1e-6), "rotations")
-    _real(found.translations, (v, 3), "translations")
-    _real(found.points, (p, 3), "points")
+    reals(found.translations, (v, 3), "translations")
+    reals(found.points, (p, 3), "points")
     need(found.point_ids is not None and len(np.unique(found.point_ids)) == p, "point ids")
     need((np.diff(found.point) >= 0).all() and (found.point >= 0).all() and (found.point < p).all(), "observed points")
     need(found.view.shape == (m,) and (found.view < v).all(), "views")
-    _real(found.xy, (m, 2), "keypoints")
+    reals(found.xy, (m, 2), "keypoints")
     need((found.keypoint < found.keypoint_counts[found.view]).all(), "rows of keypoints")
 
 
 def _positions(poses: Any) -> None:
     for name, pose in poses.items():
         need(name, f"a pose of {name!r}")
-        _real(pose.rotation, (3, 3), name)
+        reals(pose.rotation, (3, 3), name)
         need(np.allclose(pose.rotation @ pose.rotation.T, np.eye(3), atol=1e-6), f"rotation of {name!r}")
-        _real(pose.translation, (3,), name)
-        _real(pose.center, (3,), name)
+        reals(pose.translation, (3,), name)
+        reals(pose.center, (3,), name)
 
 
 def queries(path: Path) -> None:
@@ -192,50 +193,17 @@ def pair_list(path: Path) -> None:
 
 
 def homography(path: Path) -> None:
-    _real(read_homography(path), (3, 3), "homography")
+    reals(read_homography(path), (3, 3), "homography")
 
 
-def records(path: Path) -> None:
-    from xdesc_jax.data.columns import ColumnSource
-    from xdesc_jax.data.resident import ResidentSet
-    from xdesc_jax.data.schema import RecordInfo
-
-    info = RecordInfo.load(path)
-    for spec in info.specs.values():
-        _spec(spec)
-    for split in info.counts:
-        rows = 0
-        for kind in (ColumnSource, ResidentSet):
-            source = kind(path, split, 4, remainder="pad")
-            for batch in source.epoch(0):
-                for name, column in source.info.select(None).items():
-                    need(batch[name].shape == (4, *column.shape) and batch[name].dtype == column.dtype, name)
-                photos = batch["photo"]
-                need(((photos >= 0) & (photos < len(info.photos))).all(), f"photo of {len(info.photos)} is {photos}")
-                rows += batch["mask"].sum()
-        need(rows == 2 * info.counts[split], f"{rows} rows")
-
-
-def run(path: Path) -> None:
-    from xdesc_jax.train.log import read_log
-    from xdesc_jax.train.run_directory import history, read_settings
-    from xdesc_jax.train.translators.inputs import Statistics
-    from xdesc_jax.train.translators.trained import SETTINGS, _parsed
-
-    _, (config, specs) = read_settings(path, "xdesc train", SETTINGS, _parsed)
-    need(not wrong_types(config), f"configuration: {wrong_types(config)}")
-    for name, spec in specs.items():
-        need(isinstance(name, str), name)
-        _spec(spec)
-    for entry in history(path):
-        need(type(entry["epoch"]) is int and type(entry["step"]) is int, f"validation {entry}")
-    need(all(isinstance(line, dict) for line in read_log(path)), "log")
-    found = Statistics.load(path / "statistics.npz")
-    for name, rows in found.rows.items():
-        need(0 < found.scale[name] < np.inf, f"scale of {name}")
-        need(name in found.sample and found.sample[name].ndim == 2, f"sample of {name}")
-        for field, values in rows.arrays().items():
-            _real(values, (values.shape[-1],) * (2 if field == "photo_covariance" else 1), f"{name}/{field}")
+def photos(path: Path) -> None:
+    """All that the folder lists; the first that cannot be read is the folder's."""
+    found = images.list_photos(path)
+    need(found, "no photo")
+    for name in found:
+        color, gray = images.read_rgb(path / name), images.read_gray(path / name)
+        need(color.dtype == gray.dtype == np.uint8, f"{name}: {color.dtype}")
+        need(color.shape == (*gray.shape, 3) and min(color.shape) > 0, f"{name}: {color.shape}")
 
 
 def configuration(path: Path) -> None:

@@ -57,8 +57,15 @@ def _some(size: int, rng: random.Random) -> slice:
 
 
 def change_bytes(path: Path, rng: random.Random) -> str:
+    """The bytes of a file changed."""
+    data, told = changed_bytes(path.read_bytes(), rng)
+    path.write_bytes(data)
+    return told
+
+
+def changed_bytes(given: bytes, rng: random.Random) -> tuple[bytes, str]:
     """Flipped bits, blocks of zeros, ones or noise, numbers that are too large, what is cut, lost or there twice."""
-    data, told = bytearray(path.read_bytes()), []
+    data, told = bytearray(given), []
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
         at, size = _some(len(data), rng), len(data)
         kind = rng.choice(
@@ -95,8 +102,7 @@ def change_bytes(path: Path, rng: random.Random) -> str:
         elif kind == "append":
             data += rng.choice((b"\0", b"\xff" * 8, rng.randbytes(rng.randrange(1, 200)), bytes(data)))
         told.append(f"{kind} at {at.start}-{at.stop}")
-    path.write_bytes(data)
-    return ", ".join(told)
+    return bytes(data), ", ".join(told)
 
 
 # --- Text ------------------------------------------------------------------------------------------------------------
@@ -189,6 +195,15 @@ def json_bytes(value: Any) -> bytes:
         return json.dumps(value).encode()
     except RecursionError:
         return b"[" * 100_000
+
+
+def change_json_or_bytes(path: Path, rng: random.Random) -> str:
+    """A file without a suffix changed, by what it holds."""
+    try:
+        json.loads(path.read_bytes())
+    except ValueError:
+        return change_bytes(path, rng)
+    return rng.choice((change_bytes, change_json, change_json))(path, rng)
 
 
 def change_json(path: Path, rng: random.Random) -> str:

@@ -51,12 +51,16 @@ def make_changed(reader: Reader, valid: Path, seed: int, number: int, folder: Pa
     """A copy of the valid file in a new folder, changed; and what was changed."""
     rng = random.Random(f"{reader.name} {seed} {number}")
     changed = _copy(valid, folder)
-    files = [changed] if changed.is_file() else sorted(f for f in changed.rglob("*") if f.suffix in reader.mutators)
+    files = (
+        [changed]
+        if changed.is_file()
+        else sorted(f for f in changed.rglob("*") if f.is_file() and reader.mutators_of(f))
+    )
     file = rng.choice(files)
     if changed.is_dir() and rng.random() < 0.02:
         file.unlink()
         return changed, f"{file.name} is lost"
-    told = rng.choice(reader.mutators[file.suffix])(file, rng)
+    told = rng.choice(reader.mutators_of(file))(file, rng)
     return changed, f"{file.name}: {told}"
 
 

@@ -1,7 +1,8 @@
 """A process in which inputs are read, so that one which crashes it, hangs or fills the memory is found and told.
 
 In: a reader and numbers of inputs. Out: their outcomes. The process is forked from this one once everything is
-imported; its memory may grow by `MEMORY`, and it is ended `SECONDS` after it was given an input.
+imported, or begins anew for a reader that is `apart`; its memory may grow by `MEMORY`, and it is ended `SECONDS` after
+it was given an input.
 """
 
 from __future__ import annotations
@@ -35,8 +36,11 @@ class Worker:
 
     def __init__(self, reader: Reader, folder: Path, seed: int):
         self._reader, self._folder, self._seed = reader, folder, seed
-        self.valid = make_valid(reader, folder)
         self._process: Any = None
+        if reader.apart:
+            self._start()
+        else:
+            self.valid = make_valid(reader, folder)
 
     def __enter__(self) -> Worker:
         return self
@@ -57,14 +61,17 @@ class Worker:
             self._process.join()
             told = f"crashed the process ({self._process.exitcode})"
         self._end()
-        return Outcome(FAILED, "", f"{told}; {self._last_words()}")
+        return Outcome(FAILED, "", f"{told}; {_last(self._folder)}")
 
     def _start(self) -> None:
-        context = multiprocessing.get_context("fork")
+        context = multiprocessing.get_context("spawn" if self._reader.apart else "fork")
         self._pipe, other = context.Pipe()
-        self._process = context.Process(target=_serve, args=(other, self), daemon=True)
+        given = (other, self._reader, self._folder, self._seed, getattr(self, "valid", None))
+        self._process = context.Process(target=_serve, args=given, daemon=True)
         self._process.start()
         other.close()
+        if self._reader.apart:
+            self.valid = self._pipe.recv()
 
     def _end(self) -> None:
         if self._process is not None:
@@ -72,33 +79,38 @@ class Worker:
             self._process.join()
             self._process = None
 
-    @property
-    def _log(self) -> Path:
-        return self._folder / "log.txt"
 
-    def _last_words(self) -> str:
-        return " ".join(self._log.read_bytes()[-300:].decode("utf-8", "replace").split())
-
-    def serve(self, pipe: Any) -> None:
-        """Reads inputs until the process is ended."""
-        log = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        for number in (1, 2):
-            os.dup2(log, number)
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-        limit = pages * resource.getpagesize() + MEMORY
-        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        signal.alarm(0)
-        while True:
-            number = pipe.recv()
-            os.ftruncate(log, 0)
-            inputs = self._folder / "input"
-            shutil.rmtree(inputs, ignore_errors=True)
-            outcome = attempt(self._reader, self.valid, self._seed, number, inputs)
-            if b"Traceback" in self._log.read_bytes():
-                outcome = Outcome(FAILED, outcome.change, f"a traceback was printed; {self._last_words()}")
-            pipe.send(outcome)
+def _log(folder: Path) -> Path:
+    return folder / "log.txt"
 
 
-def _serve(pipe: Any, worker: Worker) -> None:
-    worker.serve(pipe)
+def _last(folder: Path) -> str:
+    return " ".join(_log(folder).read_bytes()[-300:].decode("utf-8", "replace").split())
+
+
+def _serve(pipe: Any, reader: Reader, folder: Path, seed: int, valid: Path | None) -> None:
+    """Reads inputs until the process is ended."""
+    if reader.apart:  # nothing is imported yet
+        if valid is None:
+            valid = make_valid(reader, folder)
+        else:
+            reader.read(valid)
+        pipe.send(valid)
+    assert valid is not None
+    log = os.open(_log(folder), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for number in (1, 2):
+        os.dup2(log, number)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.alarm(0)
+    while True:
+        number = pipe.recv()
+        os.ftruncate(log, 0)
+        inputs = folder / "input"
+        shutil.rmtree(inputs, ignore_errors=True)
+        outcome = attempt(reader, valid, seed, number, inputs)
+        if b"Traceback" in _log(folder).read_bytes():
+            outcome = Outcome(FAILED, outcome.change, f"a traceback was printed; {_last(folder)}")
+        pipe.send(outcome)

@@ -3,6 +3,7 @@
 import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 
+import h5py
 import numpy as np
 import pytest
 
@@ -11,6 +12,7 @@ from xdesc_jax.colmap.bindings.api import pycolmap
 from xdesc_jax.colmap.model import Camera
 from xdesc_jax.descriptors import unit_rows
 from xdesc_jax.features.store import FeatureStore
+from xdesc_jax.localization import localizer as localizer_module
 from xdesc_jax.localization.localizer import Localizer, PoseSettings
 from xdesc_jax.translation.translator import Translator
 
@@ -114,6 +116,23 @@ def test_the_map_may_be_of_several_descriptors(place, tmp_path):
         localizer.localize(*arguments(place, name))
 
 
+def test_a_descriptor_that_only_the_model_knows_may_be_that_of_the_map(place, tmp_path):
+    """The map's file does not say what it holds, as hloc's do not."""
+    path = tmp_path / "map.h5"
+    with FeatureStore(place.features["own-a"]) as store, h5py.File(path, "w") as file:
+        for name, photo in store:
+            file[f"{name}/keypoints"], file[f"{name}/descriptors"] = photo.keypoints, photo.descriptors.T
+            file[f"{name}/image_size"] = np.array(photo.image_size)
+    opened = Localizer.open(place.model, [path], translator=place.translator, mode="embed", descriptor="own-a")
+    check_exact(place, place.queries[0], opened.localize(*arguments(place, place.queries[0]), descriptor="own-a"))
+
+
+def test_a_query_says_its_descriptor_where_rows_meet_in_the_joint_space(place):
+    opened = Localizer.open(place.model, [place.features["own-a"]], translator=place.translator, mode="embed")
+    with pytest.raises(ValueError, match="say which descriptor the query holds; the map's rows are embedding"):
+        opened.localize(*arguments(place, place.queries[0]))
+
+
 def test_threads_find_what_one_finds(place):
     localizer = Localizer.open(
         place.model, [place.features["own-a"]], translator=Translator.load(place.translator), mode="embed", retrieval=4
@@ -198,6 +217,13 @@ def test_queries_without_anything_to_match_fail_with_the_reason(place, localizer
         assert (found.status, found.pose) == ("failed", None)
         assert reason in found.reason
         assert found.seconds["total"] > 0
+
+
+def test_matches_are_counted_where_no_pose_fits(place, localizer, monkeypatch):
+    monkeypatch.setattr(localizer_module, "estimate_pose", lambda *given, **settings: None)
+    found = localizer.localize(*arguments(place, place.queries[0]))
+    assert (found.status, found.matches, found.inliers, len(found.correspondences)) == ("failed", 120, 0, 120)
+    assert found.reason == "no pose fits 120 matches to 3D points"
 
 
 def test_few_inliers_are_a_failure(place, localizer):

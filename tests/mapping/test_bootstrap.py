@@ -132,6 +132,13 @@ def test_a_photo_that_is_not_registered_changes_nothing(place, translated, new, 
         assert not after[name].real.any()
 
 
+def test_the_ratio_given_is_the_one_of_the_matching(place, translated, new, tmp_path):
+    """Rows of a point differ, so under a ratio of next to nothing no two match."""
+    assert run(place, tmp_path / "out", translated, new, "--ratio", "1e-6") == 0
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["registered"] == [] and set(summary["failed"]) == set(place.queries)
+
+
 def test_an_update_goes_on_from_an_update(place, translated, new, tmp_path):
     lines = new.read_text().splitlines(keepends=True)
     for i, line in enumerate(lines):

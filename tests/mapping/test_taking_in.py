@@ -10,7 +10,7 @@ import pytest
 from tests.support.place import WIDTH
 from xdesc_jax.colmap.bindings.api import read_model
 from xdesc_jax.colmap.model import Camera
-from xdesc_jax.descriptors import DescriptorSpec, unit_rows
+from xdesc_jax.descriptors import DescriptorSpec, binary_spec, pack_bits, unit_rows
 from xdesc_jax.features.store import FeatureStore, StoreWriter
 from xdesc_jax.localization.localizer import PoseSettings
 from xdesc_jax.localization.map import LocalizationMap
@@ -215,3 +215,26 @@ def test_a_photo_joins_with_the_focal_length_that_was_estimated(place, model, ph
     (added,) = updated.added
     assert abs(result.focal_px - 1280) < 15
     assert added.camera == dataclasses.replace(guess, params=(result.focal_px, result.focal_px, 512, 384))
+
+
+def test_bits_are_taken_as_they_are_packed(place, photos, model, tmp_path):
+    spec, turn = binary_spec("bits", 500), np.random.default_rng(1).normal(size=(WIDTH, 500))
+    bits = {name: pack_bits(photo.descriptors @ turn > 0) for name, photo in photos.items()}
+    with StoreWriter(tmp_path / "map.h5", spec) as writer:
+        for name in place.names:
+            writer.write(name, dataclasses.replace(photos[name], descriptors=bits[name]))
+    with FeatureSet([tmp_path / "map.h5"]) as features:
+        built = LocalizationMap.build(model, features, Router("native", None))
+    real = {name: np.zeros(len(photo.rows), bool) for name, photo in built.photos.items()}
+    updated, name = UpdatedMap(built, model, real, PoseSettings(seed=3)), place.queries[0]
+    updated.take_in(
+        [(name, dataclasses.replace(photos[name], descriptors=bits[name]), Held(spec), place.cameras[name])]
+    )
+    (added,) = updated.added
+    rows = {int(p): row for row, p in enumerate(added.point) if p >= 0}
+    assert len(rows) > 100
+    for photo in place.names:
+        for row, point in point_of(model, photo).items():
+            np.testing.assert_array_equal(
+                updated.rows(photo)[row], bits[name][rows[point]] if point in rows else bits[photo][row]
+            )

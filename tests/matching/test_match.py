@@ -219,6 +219,17 @@ def test_pairs_in_both_orders_of_two_files_of_the_same_photos_are_told(tmp_path,
         assert file.pairs() == [("r.jpg", "l.jpg")]
 
 
+def test_all_pairs_of_two_files_of_the_same_photos_are_no_reason_to_warn(tmp_path, capsys):
+    left, right = (write_store(tmp_path / f"{n}.h5", photos={"l.jpg": 5, "r.jpg": 5}) for n in ("left", "right"))
+    assert run(left, tmp_path / "m.h5", "--pairs", "exhaustive", "--other", right) == 0
+    assert json.loads((tmp_path / "m.h5.json").read_text())["pairs_in_both_orders"] == 1
+    told = " ".join(capsys.readouterr().err.split())
+    assert "warning" not in told.lower() and "both orders" not in told
+    assert f"{left} and {right} hold the same photos: any two are matched once, as 'l.jpg' of the first file" in told
+    with MatchFile(tmp_path / "m.h5") as file:
+        assert ("l.jpg", "r.jpg") in file.pairs() and ("r.jpg", "l.jpg") not in file.pairs()
+
+
 def test_finished_work_is_skipped_and_other_work_refused(tmp_path, capsys):
     features, out = write_store(tmp_path / "features.h5"), tmp_path / "m.h5"
     assert run(features, out, "--pairs", "exhaustive") == 0

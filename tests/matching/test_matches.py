@@ -170,3 +170,18 @@ def test_scores_that_are_not_finite_are_refused(tmp_path, value):
     path = write(tmp_path, {"a/b/matches0": [0, 1], "a/b/matching_scores0": [0.5, value]})
     with MatchFile(path) as file, pytest.raises(ValueError, match="m.h5: scores of 'a' and 'b' are not all finite"):
         file.read("a", "b")
+
+
+def test_a_match_file_is_looked_through_to_its_end(tmp_path):
+    with MatchWriter(tmp_path / "a.h5") as writer:
+        for name in ("b.jpg", "c" * 5000, "d.jpg"):  # no heap that was begun has room for the second
+            rng = np.random.default_rng(len(name))
+            rows = rng.permutation(400_000).astype(np.int32)
+            writer.write("a.jpg", name, len(rows), np.stack([rows, rows[::-1]], 1), rng.random(len(rows)))
+    data = bytearray((tmp_path / "a.h5").read_bytes())
+    at = data.rindex(b"GCOL") + 16
+    assert 1 << 20 < at < len(data) - (1 << 20)
+    data[at : at + 64] = bytes(64)
+    (tmp_path / "a.h5").write_bytes(data)
+    with pytest.raises(ValueError, match="a.h5: not a readable HDF5 file"):
+        MatchFile(tmp_path / "a.h5")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import sqlite3
+from contextlib import closing
 
 import h5py
 import numpy as np
 import pytest
 
+from tests.support.databases import make_4
 from xdesc_jax import cli
-from xdesc_jax.descriptors import DescriptorSpec, binary_spec, pack_bits, unit_rows
+from xdesc_jax.descriptors import DescriptorSpec, binary_spec, get_spec, pack_bits, unit_rows
 from xdesc_jax.features.store import FeatureStore, ImageFeatures, StoreWriter
 from xdesc_jax.matching.feature_set import FeatureSet, Held
 from xdesc_jax.matching.matches import MatchFile
@@ -108,8 +112,10 @@ def test_embeddings_that_do_not_say_their_source_match_at_the_default(make, tmp_
         del file.attrs["translated_from"]
     with FeatureSet([path]) as features:
         held = features.held("1.jpg")
-    route = Router("native").route(held, held)
-    assert (route.ratio, route.why) == (0.9, "the default: a file does not say what it was embedded from")
+    said = dataclasses.replace(held, translated_from="a")
+    for pair in ((held, held), (held, said), (said, held)):
+        route = Router("native", ratios={"a|embedding": 0.6, "embedding|a": 0.6}).route(*pair)
+        assert (route.ratio, route.why) == (0.9, "the default: a file does not say what it was embedded from")
 
 
 @pytest.mark.parametrize("text", ['{"a->b": 2}', "[", "[1]"])
@@ -240,6 +246,31 @@ def test_few_photos_are_kept_where_memory_is_short(make, model):
         first = rows("1.jpg", translator.spec("b"))
         rows("2.jpg", translator.spec("b"))
         assert rows("1.jpg", translator.spec("b")) is not first
+
+
+def test_as_many_photos_are_kept_as_there_is_room_for(make, model):
+    """Two of three sets of rows, those used last."""
+    translator = Translator.load(model)
+    with FeatureSet([make("a")]) as features:
+        rows = Rows(features, translator, kept_bytes=2 * 31 * WIDTH * 4)
+        b, c = translator.spec("b"), translator.spec("c")
+        held = {place: rows(*place) for place in (("1.jpg", b), ("2.jpg", b), ("1.jpg", c))}
+        assert rows("2.jpg", b) is held["2.jpg", b] and rows("1.jpg", c) is held["1.jpg", c]
+        again = rows("1.jpg", b)
+        assert again is not held["1.jpg", b]
+        assert rows("1.jpg", b) is again and rows("1.jpg", c) is held["1.jpg", c]
+        assert rows("2.jpg", b) is not held["2.jpg", b]
+
+
+def test_a_photo_without_descriptors_has_rows_that_never_match(tmp_path):
+    with closing(sqlite3.connect(make_4(tmp_path / "a.db"))) as database, database:
+        database.execute("DELETE FROM descriptors WHERE image_id = (SELECT min(image_id) FROM keypoints WHERE rows)")
+    with FeatureSet([tmp_path / "a.db"]) as features:
+        [name] = [name for name in features.names if features.held(name) is None and len(features.keypoints(name))]
+        rows = Rows(features)
+        found, count = rows(name, get_spec("colmap-sift")), len(features.keypoints(name))
+    assert found.shape == (count, 128) and not found.any()
+    assert rows.skipped == {name: count}
 
 
 def test_bits_stay_packed(tmp_path):

@@ -267,3 +267,11 @@ def test_target_matching_draws_a_translation_from_the_nearest_other_native_row()
 
     # Row 0 as anchor 2 (1 - 0, 0); as the positive of native 0: 2 t; as the negative of native 1: -2 (t - 1).
     np.testing.assert_allclose(jax.grad(loss)(jnp.array([0.25, 0.5])), [2 + 0.5 + 1.5, 1 - 1], rtol=1e-6)
+
+
+def test_the_error_of_bits_is_a_mean_over_bits_of_each_row():
+    rng = np.random.default_rng(0)
+    logits, bits = rng.normal(size=(2, 3, 5)), np.float64(rng.random((3, 5)) < 0.5)
+    expected = -np.log(np.where(bits == 1, 1 / (1 + np.exp(-logits)), 1 / (1 + np.exp(logits)))).mean(axis=2)
+    found = losses.translation_error(jnp.asarray(logits, jnp.float32), jnp.asarray(bits, jnp.float32), True)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)

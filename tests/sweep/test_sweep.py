@@ -17,12 +17,13 @@ import pytest
 
 from tests.support import toy_records as toy
 from tests.support.root import ROOT
-from xdesc_jax.config import load_config
+from xdesc_jax.config import OptimizerConfig, load_config
 from xdesc_jax.export.export import export
 from xdesc_jax.sweep import run as sweep_run
 from xdesc_jax.sweep.config import SweepConfig, expand
 from xdesc_jax.sweep.results import read_results
 from xdesc_jax.sweep.stage import sweep
+from xdesc_jax.train import operands
 from xdesc_jax.train.translators.run import train
 from xdesc_jax.train.translators.trained import load_model
 from xdesc_jax.translation.translator import Translator
@@ -105,6 +106,25 @@ def test_the_other_form_and_other_optimisers_train_as_alone(toy_folder, tmp_path
             np.testing.assert_allclose(a, b, atol=2e-3)
 
 
+def test_a_run_and_a_sweep_validate_with_the_operands_that_were_measured(toy_folder, tmp_path, monkeypatch):
+    """At a rate under which no weight moves, so that figures differ by the operands of the validation alone."""
+    monkeypatch.setattr(operands, "seconds_of_products", lambda *_: {"float32": 2.0, "bfloat16": 1.0})
+    base = dataclasses.replace(
+        BASE, descriptors=("toy-bits", "toy-unit"), epochs=1, model=dataclasses.replace(BASE.model, matmul="auto"),
+        optimizer=OptimizerConfig(1e-12),
+    )  # fmt: skip
+    workdir = sweep(config=SweepConfig(base, members=({},)), data=toy_folder, workdir=tmp_path / "w")
+    given = dataclasses.replace(base, model=dataclasses.replace(base.model, matmul="float32"))
+    [together] = (workdir / "members").iterdir()
+    alone, other = train(base, toy_folder, tmp_path / "alone"), train(given, toy_folder, tmp_path / "other")
+    found, expected, otherwise = (
+        np.array(list(json.loads((run / "validation.json").read_text())[-1]["translation_error"].values()))
+        for run in (together, alone, other)
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert np.abs(otherwise / expected - 1).max() > 1e-5
+
+
 def test_a_member_that_diverges_is_frozen_and_reported(swept):
     entries = read_results(swept)
     lost = next(entry for entry in entries if entry["fields"] == {"optimizer.learning_rate": 1e30})
@@ -136,7 +156,7 @@ def test_a_killed_sweep_ends_as_an_uninterrupted_one(swept, toy_folder, tmp_path
 import os, signal, sys
 sys.path[:0] = [{str(ROOT)!r}]
 from pathlib import Path
-from xdesc_jax.config import load_config
+from xdesc_jax.config import OptimizerConfig, load_config
 from xdesc_jax.sweep import run
 from xdesc_jax.sweep.config import SweepConfig
 from xdesc_jax.train.checkpoint import Checkpoints

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import subprocess
-import sys
 from functools import partial
 
 import jax
 import numpy as np
 import pytest
 
-from tests.support.root import ROOT
+from tests.support.eight_devices import lines_of
 from xdesc_jax.train import parallel
 from xdesc_jax.train.translators.run import train
 
@@ -37,7 +34,6 @@ def run(variant, form, count, together):
     leaves = jax.tree.leaves(jax.device_get((state.params, state.batch_stats)))
     return {"losses": losses, "state": np.concatenate([np.ravel(x) for x in leaves]).tolist()}
 
-assert len(jax.local_devices()) == 8
 print(json.dumps({" ".join(map(str, case)): run(*case) for case in CASES}))
 """
 CASES = [(variant, *case) for variant in ("quadratic", "linear") for case in (("pmap", 8, 3), ("sharded", 8, 3))]
@@ -47,14 +43,7 @@ ONE = [("quadratic", "pmap", 1, 1), ("linear", "pmap", 1, 1)]
 
 @pytest.fixture(scope="module")
 def eight_devices() -> dict[str, dict[str, list[float]]]:
-    flags = os.environ["XLA_FLAGS"].replace("device_count=4", "device_count=8")
-    paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-c", f"CASES = {ONE + CASES}\n{EIGHT_DEVICES}"],
-        env=os.environ | {"XLA_FLAGS": flags, "PYTHONPATH": paths}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    return json.loads(lines_of(f"CASES = {ONE + CASES}\n{EIGHT_DEVICES}")[-1])
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from jax.extend import random as extended
 
+from tests.support.eight_devices import lines_of
 from xdesc_jax.config import JitterConfig, LossConfig, ModelConfig, TrainConfig
 from xdesc_jax.features import l2net
 from xdesc_jax.networks import mlp
@@ -22,6 +23,89 @@ from xdesc_jax.train.translators import step as translator_step
 from xdesc_jax.train.translators.run import train
 
 # --- Devices ---------------------------------------------------------------------------------------------
+
+
+# Runs in a process of its own, which has eight devices: 16 rows of patches, of which 3 are padding, with jitter; and as
+# many pairs with dropout and augmentation, in a network of a sixteenth of the channels. Gradients are Adam's first
+# moments after a step. In float64, so that no ReLU and no hardest negative turns on the rounding of a sum over devices.
+DEVICES = """
+import functools, json
+from functools import partial
+import jax, numpy as np
+jax.config.update("jax_enable_x64", True)
+from tests.train.descriptors import test_step as pairs
+from xdesc_jax.config import JitterConfig, ModelConfig, TrainConfig
+from xdesc_jax.descriptors import get_spec
+from xdesc_jax.features import l2net
+from xdesc_jax.networks import mlp
+from xdesc_jax.train import parallel
+from xdesc_jax.train.descriptors.step import train_step as descriptor_step
+from xdesc_jax.train.translators import inputs, step as translators
+
+def thin(channels):
+    return max(1, channels // 16)
+
+*hidden, last = l2net.LAYERS
+hidden = [n._replace(inputs=thin(n.inputs), outputs=thin(n.outputs)) for n in hidden]
+l2net.LAYERS = (*hidden, last._replace(inputs=thin(last.inputs)))
+BATCH = pairs.make_batch(16, padding=3)
+SPECS = {name: get_spec(name) for name in ("sift", "brief")}
+CONFIG = TrainConfig(
+    descriptors=tuple(SPECS), inputs="patches", model=ModelConfig(embedding_width=6, hidden_handcrafted=(9,)),
+    jitter=JitterConfig(10.0, 0.1, 1.0, 0.05, 0.1, 0.02),
+)
+
+@functools.cache
+def first_state():
+    state = translators.first_state(mlp.build_networks(SPECS, CONFIG.model), CONFIG)
+    return jax.tree.map(lambda x: x.astype(np.float64) if x.dtype == np.float32 else x, state)
+
+def translator(axis):
+    step = partial(
+        translators.train_step, networks=mlp.build_networks(SPECS, CONFIG.model, axis), variant="linear",
+        distance="squared", inputs_of=inputs.inputs_function(CONFIG, SPECS, dict.fromkeys(SPECS, 1.0), augment=True),
+    )
+    own = {name: BATCH[name] for name in ("patch", "mask")}
+    return step, first_state(), own, translators.keys_of(CONFIG), translators.hyper_of(CONFIG)
+
+def descriptor(axis):
+    step = partial(
+        descriptor_step, kind="hardnet", loss="hardnet", augmentation=pairs.augment_wide, dropout=0.2,
+        convolution=l2net.convolve_columns,
+    )
+    return step, pairs.fresh(), BATCH, pairs.KEYS, pairs.HYPER
+
+def run(make, form, count):
+    backend, devices = parallel.BACKENDS[form], jax.local_devices()[:count]
+    step, state, rows, keys, hyper = make(backend.axis_name)
+    mapped = backend.step(step, devices)
+    state, metrics = mapped(backend.replicate(state, devices), backend.split([rows], devices), keys, hyper)
+    leaves = [np.ravel(x) for x in jax.tree.leaves(jax.device_get(state.opt_state.mu))]
+    assert all(x.dtype == np.float64 for x in leaves)
+    return np.concatenate(leaves), float(metrics["loss"].total)
+
+for make in (translator, descriptor):
+    one, loss = run(make, "pmap", 1)
+    for form, count in CASES:
+        found, found_loss = run(make, form, count)
+        off = np.linalg.norm(found - one) / np.linalg.norm(one)
+        print(json.dumps([make.__name__, form, count, float(off), abs(found_loss / loss - 1)]))
+"""
+CASES = [("pmap", 2), ("pmap", 8), ("sharded", 1), ("sharded", 2), ("sharded", 8)]
+
+
+@pytest.fixture(scope="module")
+def deviations() -> dict[tuple[str, str, int], list[float]]:
+    """Of gradients and loss from those of one device, relative to their size."""
+    lines = lines_of(f"CASES = {CASES}\n{DEVICES}")
+    found = [json.loads(line) for line in lines if line.startswith("[")]
+    return {(kind, form, count): off for kind, form, count, *off in found}
+
+
+@pytest.mark.parametrize(("form", "count"), CASES)
+@pytest.mark.parametrize("kind", ["translator", "descriptor"])
+def test_gradients_with_jitter_and_dropout_are_the_same_on_any_devices(deviations, kind, form, count):
+    assert max(deviations[kind, form, count]) <= 1e-6
 
 
 @pytest.mark.parametrize("count", [2, 4])

@@ -29,8 +29,10 @@ class RecordSource(ShardedSource):
             while found < expected:
                 try:
                     its, columns = next(chunks, (None, {}))
-                except tf.errors.OpError as error:
-                    raise ValueError(f"{name}: damaged behind row {found} ({error.message})") from error
+                except (tf.errors.OpError, UnicodeDecodeError) as error:
+                    # TensorFlow puts the record itself in its messages, or fails at that.
+                    why = str(error.message).splitlines()[0] if isinstance(error, tf.errors.OpError) else "no example"
+                    raise ValueError(f"{name}: damaged behind row {found} ({why})") from error
                 if its != index:
                     raise ValueError(f"{name}: damaged, has {found} rows, expected {expected}")
                 found += len(next(iter(columns.values())))

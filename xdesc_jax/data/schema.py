@@ -161,6 +161,11 @@ class RecordInfo:
                 raise FileNotFoundError(f"{file}: missing from the records")
             if (found := file.stat().st_size) != expected:
                 raise ValueError(f"{file}: damaged, has {found} bytes, expected {expected}")
+        rows, width = sum(map(sum, self.shards.values())), sum(column.row_bytes for column in self.columns.values())
+        if rows * width > (held := sum(self.files.values())):
+            raise ValueError(
+                f"{self.path / FILE}: states {rows} rows of {width} bytes, but its files have {held} bytes"
+            )
 
     def check_photos(self, photos: np.ndarray, where: Path | str) -> None:
         """Raises ValueError where rows are of photos that the records do not have; `where` says which rows."""

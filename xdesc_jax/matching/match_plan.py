@@ -72,7 +72,7 @@ def make_plan(pairs: str, first: FeatureSet, second: FeatureSet, router: Router,
     check_names(_named(chosen))
     counts = {"pairs_given": len(given), "self_pairs": own, "duplicates": len(given) - own - len(chosen)}
     if two_sets:
-        counts["pairs_in_both_orders"] = _tell_of_both_orders(given, first, second)
+        counts["pairs_in_both_orders"] = _tell_of_both_orders(given, first, second, pairs)
     ordered = in_blocks(chosen, _photos_in_memory(first))
     return MatchPlan(ordered, *_routes(ordered, first, second, router), counts)
 
@@ -83,15 +83,22 @@ def _named(pairs: Pairs) -> list[str]:
     return list(dict.fromkeys(names[i] for names, ids in sides for i in np.unique(ids).tolist()))
 
 
-def _tell_of_both_orders(given: Pairs, first: FeatureSet, second: FeatureSet) -> int:
-    """Warns where two files hold the same photos and pairs stand in both orders; returns how many do."""
+def _tell_of_both_orders(given: Pairs, first: FeatureSet, second: FeatureSet, asked: str) -> int:
+    """Says where two files hold the same photos and pairs stand in both orders; returns how many do.
+
+    A warning where somebody listed them; of all pairs, one order of two photos is what is meant.
+    """
     both = in_both_orders(given)
-    if both:
-        a, b = both[0]
+    if not both:
+        return 0
+    a, b = both[0]
+    files = f"{first.path(a)} and {second.path(b)} hold the same photos"
+    if asked == EXHAUSTIVE:
+        console.info(f"{files}: any two are matched once, as {a!r} of the first file with {b!r} of the second")
+    else:
         console.warn(
             f"{len(both)} pairs are in both orders, first {a!r} and {b!r}: a match file has one place for two photos, "
-            f"so the order listed first is matched; match the other one into a file of its own ({first.path(a)} and "
-            f"{second.path(b)} hold the same photos)"
+            f"so the order listed first is matched; match the other one into a file of its own ({files})"
         )
     return len(both)
 

@@ -136,7 +136,7 @@ class MatchFile:
     def __init__(self, path: Path | str, names: Collection[str] = ()):
         self.path = Path(path)
         self._known = {name.replace("/", "-"): name for name in names}
-        self._file = open_file(self.path, "match file")
+        self._file = open_file(self.path, "match file", texts_anywhere=True)
         self._keys: dict[Pair, str] | None = None
         try:
             with self._reading("its attributes"):

@@ -15,6 +15,7 @@ import hashlib
 import logging
 import math
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +27,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers
+from orbax.checkpoint.path import step as step_folders
 
 from xdesc_jax.console import warn
 from xdesc_jax.files.whole import FULL, read_json, recorded
@@ -33,6 +35,7 @@ from xdesc_jax.train import hosts, parallel
 from xdesc_jax.train.state import TrainState
 
 METRIC = "mean_rank1"
+STEP_DIGITS = 8  # of a checkpoint's folder
 UNMEASURED = {METRIC: -1.0}  # of checkpoints within an epoch: worse than any that was measured
 
 
@@ -43,6 +46,11 @@ class Position:
     step: int
     epoch: int
     batch: int
+
+    def __post_init__(self) -> None:
+        for field, value in vars(self).items():
+            if type(value) is not int or value < 0:
+                raise ValueError(f"{field} is {value!r}, expected a number of 0 or more")
 
 
 class Checkpoints:
@@ -74,10 +82,10 @@ class Checkpoints:
             best_fn=lambda m: m[METRIC],  # without it, metrics are not kept for later processes
             cleanup_tmp_directories=not read_only,
             create=not read_only,
-            step_format_fixed_length=8,
+            step_format_fixed_length=STEP_DIGITS,
         )
-        # orbax reads the metrics of all checkpoints before it opens any, and fails at one that is damaged.
-        damaged = self._without_metrics()
+        # orbax reads times and metrics of all checkpoints before it opens any, and fails at one that is damaged.
+        damaged = self._unreadable()
         opened = self.directory
         if damaged and read_only:
             self._view = tempfile.TemporaryDirectory()
@@ -181,6 +189,7 @@ class Checkpoints:
         if which == "best":  # those with metrics first, the best of them first
             steps.sort(key=self._rank, reverse=True)
         problems = []
+        _ignore_late_reads()
         for step in steps:
             with _quiet():
                 try:
@@ -200,14 +209,18 @@ class Checkpoints:
         self._set_aside([folder for folder in self._folders() if int(folder.name) > step])
         self._manager.reload()
 
-    def _without_metrics(self) -> list[Path]:
-        """Folders of checkpoints whose metrics are damaged, each told."""
-        damaged = []
+    def _unreadable(self) -> list[Path]:
+        """Folders of checkpoints whose times or metrics are damaged, each told."""
+        damaged, names = [], step_folders.standard_name_format(step_format_fixed_length=STEP_DIGITS)
         for folder in self._folders():
             file = folder / "metrics" / "metrics"
             try:
                 if file.exists():
                     read_json(file)
+                try:
+                    _ = names.find_step(self.directory, int(folder.name)).commit_timestamp_nsecs
+                except (TypeError, ValueError, RecursionError) as error:
+                    raise ValueError(f"{folder / '_CHECKPOINT_METADATA'}: damaged ({error})") from error
             except ValueError as error:
                 damaged.append(folder)
                 warn(f"{error}; the checkpoint of step {int(folder.name)} is not used")
@@ -260,6 +273,20 @@ def _quiet() -> Iterator[None]:
     finally:
         gc.collect()
         logging.disable(before)
+
+
+@functools.cache
+def _ignore_late_reads() -> None:
+    """Where one array cannot be read, orbax closes its event loop while tensorstore's threads read the others. Each of
+    them fails at that with a traceback, at any time later."""
+    told = sys.unraisablehook
+
+    def tell(found: Any) -> None:
+        late = isinstance(found.exc_value, RuntimeError) and str(found.exc_value) == "Event loop is closed"
+        if not (late and found.object is None):
+            told(found)
+
+    sys.unraisablehook = tell
 
 
 class WrongConfigurationError(ValueError):

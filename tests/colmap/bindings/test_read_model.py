@@ -1,5 +1,7 @@
 """Reading a sparse model: the arrays are what COLMAP's own objects say, and an observation costs no object."""
 
+import struct
+
 import numpy as np
 import pytest
 
@@ -64,6 +66,38 @@ def test_a_keypoint_of_a_point_that_is_not_there_is_told(tmp_path, model):
     assert lost in whole
     file.write_bytes(whole.replace(lost, (555).to_bytes(8, "little")))
     with pytest.raises(ValueError, match=f"{tmp_path}.*555"):
+        read_model(tmp_path)
+
+
+@pytest.mark.parametrize("values", ["NaN", "inf"])
+def test_a_pose_that_is_not_finite_is_told(tmp_path, model, values):
+    """In a binary model, of which COLMAP takes any number."""
+    image = model.images[1]
+    translation = struct.pack("<3d", *model.frames[image.frame_id].rig_from_world.translation)
+    model.write_binary(tmp_path)
+    file = tmp_path / "frames.bin"
+    assert translation in file.read_bytes()
+    file.write_bytes(file.read_bytes().replace(translation, struct.pack("<3d", 1, float(values), 2)))
+    with pytest.raises(ValueError, match=f"{tmp_path}: the pose of '.*' is not finite .rotation .*, translation"):
+        read_model(tmp_path)
+
+
+@pytest.mark.parametrize("what", ["a point", "a keypoint of 'xxx1é.jpg'", "name of a photo is not UTF-8"])
+def test_what_is_no_number_or_no_name_is_told(tmp_path, model, what):
+    """In a binary model, likewise."""
+    image = model.images[1]
+    image.name = "xxx1é.jpg"
+    seen = next(p for p in image.points2D if p.has_point3D())
+    model.write_binary(tmp_path)
+    file, old, new = {
+        "a p": ("points3D.bin", struct.pack("<3d", *model.points3D[5].xyz), struct.pack("<3d", 1, np.nan, 2)),
+        "a k": ("images.bin", struct.pack("<2d", *seen.xy), struct.pack("<2d", np.inf, 2)),
+        "nam": ("images.bin", b"xxx1\xc3", b"xxx1\xff"),
+    }[what[:3]]
+    content = (tmp_path / file).read_bytes()
+    assert old in content
+    (tmp_path / file).write_bytes(content.replace(old, new))
+    with pytest.raises(ValueError, match=f"{tmp_path}: .*{what}"):
         read_model(tmp_path)
 
 

@@ -12,12 +12,13 @@ import pytest
 from xdesc_jax.config import JitterConfig, ModelConfig, TrainConfig
 from xdesc_jax.data import open_source
 from xdesc_jax.data.schema import RecordInfo
-from xdesc_jax.descriptors import get_spec
+from xdesc_jax.descriptors import DescriptorSpec, binary_spec, get_spec
 from xdesc_jax.train import parallel
 from xdesc_jax.train.randomness import row_keys
 from xdesc_jax.train.translators import inputs
 from xdesc_jax.train.translators.inputs import Statistics
 from xdesc_jax.train.translators.run import train
+from xdesc_jax.train.translators.step import describe_inputs
 from xdesc_jax.translation.deviation import RowStatistics
 
 cv2 = pytest.importorskip("cv2", reason="needs the features extra")
@@ -57,6 +58,22 @@ def test_jitter_changes_training_rows_and_not_those_of_validation(patch_records)
         made[augment] = [np.asarray(function(batch, row_keys(jax.random.key(k), 32))["sift"]) for k in (0, 1)]
     assert np.abs(made[True][0] - made[True][1]).max() > 0.01
     np.testing.assert_array_equal(made[False][0], made[False][1])
+
+
+def test_descriptors_of_patches_are_scaled_where_they_have_a_length_of_their_own():
+    specs = {
+        "bits": binary_spec("bits", 3),
+        "unit": DescriptorSpec("unit", 2),
+        "plain": DescriptorSpec("plain", 2, normalized=False),
+    }
+    rows = {"bits": np.array([[1, 0, 1]], bool), "unit": np.array([[0.6, 0.8]]), "plain": np.array([[3.0, 4.0]])}
+    made = describe_inputs(
+        np.zeros((1, 32, 32)), specs, dict.fromkeys(specs, 5.0), {n: lambda p, n=n: rows[n] for n in rows}
+    )
+    expected = {"bits": [[1, 0, 1]], "unit": [[0.6, 0.8]], "plain": [[0.6, 0.8]]}
+    for name, x in made.items():
+        assert x.dtype == np.float32
+        np.testing.assert_allclose(x, expected[name], rtol=1e-6)
 
 
 def test_a_run_on_patches_trains(patch_records, tmp_path):
@@ -100,6 +117,15 @@ def test_statistics_survive_a_file(toy_records, toy_config, tmp_path):
     rows = np.concatenate([batch["toy-plain"][batch["mask"]] for batch in source.epoch(0)])
     assert read.scale["toy-plain"] == pytest.approx(np.sqrt((rows**2).sum(1).mean()), rel=1e-5)
     np.testing.assert_array_equal(read.sample["toy-plain"], rows[:64])
+
+
+def test_rows_have_a_length_of_their_own_where_they_are_neither_bits_nor_unit():
+    plain = DescriptorSpec("plain", 4, normalized=False)
+    assert [inputs.plain(spec) for spec in (plain, DescriptorSpec("unit", 4), binary_spec("bits", 4))] == [
+        True,
+        False,
+        False,
+    ]
 
 
 def test_a_cut_statistics_file_is_named(tmp_path):

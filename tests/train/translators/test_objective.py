@@ -85,6 +85,22 @@ def test_sums_are_those_of_the_definition(networks, variables, inputs, variant, 
         assert int(sums["target_matching"].count) == 2 * 13 * len(translated)
 
 
+def test_padding_and_descriptors_left_out_count_in_nothing(networks, variables, inputs):
+    """Whatever they hold: the sums are those of the other rows of the other descriptors."""
+    triplet, mask, active = Triplet(0.7, 0.4, "squared", True, None), jnp.arange(13) < 9, jnp.array([True, False, True])
+    sums, _ = jax.jit(partial(encoder_decoder_loss, networks, variant="quadratic", triplet=triplet))(
+        variables["params"], variables["batch_stats"], inputs, mask, jax.random.key(0), active=active
+    )
+    names = ("bits", "unit")
+    pairs = tuple(itertools.product(names, names))
+    expected = objective(
+        {name: SPECS[name] for name in names}, variables["params"], {name: inputs[name][:9] for name in names}, pairs,
+        pairs, margin=0.7, target_margin=0.4, distance="squared",
+    )  # fmt: skip
+    assert {name: float(total.mean()) for name, total in sums.items()} == pytest.approx(expected, rel=2e-5)
+    assert [int(sums[name].count) for name in ("translation", "matching", "target_matching")] == [36, 36, 72]
+
+
 @pytest.mark.parametrize("left_out", [None, "bits", "plain"])
 def test_the_decoder_of_a_permutations_target_takes_the_embedding_of_its_source(networks, left_out):
     active = None if left_out is None else jnp.array([name != left_out for name in NAMES])

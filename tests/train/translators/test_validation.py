@@ -69,6 +69,23 @@ def test_every_source_is_compared_with_every_target(measured):
     assert set(figures["translation_error"]) == set(figures["rank1"]) == {f"{s}->{t}" for s in SPECS for t in SPECS}
 
 
+def test_pair_networks_are_compared_with_their_targets(measured):
+    _, rows, _ = measured
+    networks, rng = mlp.build_networks(SPECS, ModelConfig(kind="pair")), np.random.default_rng(3)
+    shapes = jax.eval_shape(partial(mlp.init_variables, networks), jax.random.key(0))
+    variables = jax.tree.map(lambda x: np.float32(rng.uniform(0.2, 1, x.shape)), shapes)
+    variables["params"] = jax.tree.map(lambda x: np.float32(0.2 * rng.normal(size=x.shape)), shapes["params"])
+    figures = validator(networks)(variables, {name: jnp.asarray(x, jnp.float32) for name, x in rows.items()})
+    expected = {}
+    for source, target in (("bits", "unit"), ("unit", "bits")):
+        raw = mlp.apply(networks, variables, f"pair/{source}/{target}", jnp.asarray(rows[source], jnp.float32))
+        error, _ = errors(np.float64(raw), rows[target], SPECS[target])
+        expected[f"{source}->{target}"] = pytest.approx(error.mean(), rel=1e-5)
+    assert figures["translation_error"] == expected
+    assert set(figures["rank1"]) == set(expected) and set(figures["bit_accuracy"]) == {"unit->bits"}
+    assert figures["joint_rank1"] == {}
+
+
 def test_embeddings_of_a_pair_are_compared_with_each_other(measured):
     variables, rows, figures = measured
     z = {name: unit(inferred(variables, f"encoder/{name}", rows[name])) for name in SPECS}

@@ -167,18 +167,27 @@ def read_model(path: Path) -> Model:
 
     Raises:
         FileNotFoundError: the folder does not hold a model.
-        ValueError: its files cannot be read, or are cut short, or a keypoint observes a point that is not there.
+        ValueError: its files cannot be read, or are cut short, a name is not UTF-8, a pose, point or keypoint is not
+            finite, or a keypoint observes a point that is not there.
     """
     model = open_model(path)
-    images = sorted((model.images[i] for i in model.reg_image_ids()), key=lambda image: image.name)
+    try:
+        images = sorted((model.images[i] for i in model.reg_image_ids()), key=lambda image: image.name)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: the name of a photo is not UTF-8 ({error})") from error
     if not images:
         raise ValueError(f"{path}: the COLMAP model has no registered photo")
     with _binary(path, model) as folder:
         point_ids, points = read_points(folder)
+        _check_finite(points, f"{path}: a point")
         keypoints_of = read_keypoints(folder)
     poses = [image.cam_from_world() for image in images]
     rotations = np.array([pose.rotation.matrix() for pose in poses])
     translations = np.array([pose.translation for pose in poses])
+    for image, rotation, translation in zip(images, rotations, translations, strict=True):
+        if not (np.isfinite(rotation).all() and np.isfinite(translation).all()):
+            told = f"rotation {rotation.ravel().tolist()}, translation {translation.tolist()}"
+            raise ValueError(f"{path}: the pose of {image.name!r} is not finite ({told})")
     cameras = {i: model.cameras[i] for i in dict.fromkeys(image.camera_id for image in images)}
     for camera_id, camera in cameras.items():
         check_camera(plain_camera(camera), f"{path}: camera {camera_id}")
@@ -188,6 +197,7 @@ def read_model(path: Path) -> Model:
         rows = np.flatnonzero(keypoints.point_id != NO_POINT)
         of = _places(keypoints.point_id[rows], point_ids, f"{path}: {image.name!r}")
         xy = keypoints.xy[rows]
+        _check_finite(xy, f"{path}: a keypoint of {image.name!r}")
         seen = points[of] @ rotations[view].T + translations[view]
         projected = np.asarray(cameras[image.camera_id].img_from_cam(seen)).reshape(-1, 2)
         columns.append([of, np.full(len(of), view), rows, np.linalg.norm(projected - xy, axis=1), xy])
@@ -219,8 +229,16 @@ def _binary(path: Path, model: pycolmap.Reconstruction) -> Iterator[Path]:
         yield path
         return
     with tempfile.TemporaryDirectory() as folder:
-        model.write_binary(folder)
+        try:
+            model.write_binary(folder)
+        except RuntimeError as error:
+            raise ValueError(f"{path}: rigs, frames and photos do not fit each other ({error})") from error
         yield Path(folder)
+
+
+def _check_finite(positions: np.ndarray, what: str) -> None:
+    if not (fine := np.isfinite(positions).all(axis=1)).all():
+        raise ValueError(f"{what} is at {positions[~fine][0].tolist()}, expected finite numbers")
 
 
 def _places(ids: np.ndarray, among: np.ndarray, where: str) -> np.ndarray:
