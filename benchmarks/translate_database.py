@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 
 from xdesc_jax import pretrained
+from xdesc_jax.translation.stream import Stream
 from xdesc_jax.translation.translate import translate
-from xdesc_jax.translation.translator import Stream, Translator
+from xdesc_jax.translation.translator import Translator
 
 ROWS_PER_IMAGE = 5000
 MODEL, SOURCE, TARGET = "colmap", "colmap-sift", "hardnet-xdesc"

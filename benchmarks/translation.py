@@ -17,7 +17,8 @@ import numpy as np
 from xdesc_jax.descriptors import get_spec, unit_rows
 from xdesc_jax.translation.bundle import Bundle, Layers
 from xdesc_jax.translation.deviation import RowStatistics
-from xdesc_jax.translation.translator import BLOCK_ROWS, Translator
+from xdesc_jax.translation.stream import BLOCK_ROWS
+from xdesc_jax.translation.translator import Translator
 
 PARTS = 10
 WIDTHS = {"encoder/sift": (128, 1024, 1024, 128), "decoder/hardnet": (128, 256, 256, 128)}

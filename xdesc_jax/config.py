@@ -36,6 +36,11 @@ class ModelConfig:
     """Hidden widths where the descriptor's own are (1024, 1024): hand-crafted and binary ones."""
     hidden_learned: tuple[int, ...] = (256, 256)
     """Hidden widths where the descriptor's own are (256, 256)."""
+    frame: Literal["auto", "keypoint", "image"] = "auto"
+    """Of the joint space: patches turned and scaled with their keypoint, or the photo as it lies, as learned features
+    with a detector of their own see it. `auto` is image where a descriptor is, or the model of --init."""
+    harmonics: int = 4
+    """Multiples of a keypoint's angle, as cosine and sine, that networks between the two frames take."""
     normalization: Literal["batch", "none"] = "batch"
     """Batch norm behind each hidden layer, as in the paper, or none."""
     matmul: Literal["float32", "bfloat16", "auto"] = "float32"

@@ -45,6 +45,7 @@ class DescriptorSpec:
             scale is not 1 (512 for SIFT as COLMAP and OpenCV keep it).
         hidden: default hidden widths of its encoder and decoder.
         output: activation behind the decoder's last layer: 'none', 'relu' or 'sigmoid'.
+        frame: what rows are made of: a patch turned and scaled with its 'keypoint', or the 'image' as it lies.
     """
 
     name: str
@@ -55,6 +56,7 @@ class DescriptorSpec:
     storage_scale: float = 1.0
     hidden: tuple[int, ...] = (256, 256)
     output: Literal["none", "relu", "sigmoid"] = "none"
+    frame: Literal["keypoint", "image"] = "keypoint"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hidden", tuple(self.hidden))
@@ -68,6 +70,7 @@ class DescriptorSpec:
             ("storage_scale", _is_number(self.storage_scale, int, float), "a number above 0"),
             ("hidden", all(_is_number(h, int, np.integer) for h in self.hidden), "widths of at least 1"),
             ("output", self.output in ("none", "relu") or self.binary, "'none' or 'relu'"),
+            ("frame", self.frame in ("keypoint", "image"), "'keypoint' or 'image'"),
         ):
             if not fits:
                 raise ValueError(f"descriptor {self.name!r}: {field} is {getattr(self, field)!r}, expected {expected}")
@@ -92,7 +95,10 @@ class DescriptorSpec:
         return self.name.startswith(EMBEDDING_PREFIX)
 
     def to_dict(self) -> dict[str, Any]:
-        return {**dataclasses.asdict(self), "hidden": list(self.hidden)}
+        fields = {**dataclasses.asdict(self), "hidden": list(self.hidden)}
+        if self.frame == "keypoint":  # as files say nothing of it, and hashes of older ones hold
+            del fields["frame"]
+        return fields
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> DescriptorSpec:

@@ -11,7 +11,8 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, get_spec
-from xdesc_jax.translation.bundle import Bundle, ParitySample, inherit_space, load, save_ratios, space_id
+from xdesc_jax.translation.bundle import Bundle, ParitySample, load, save_ratios, space_id
+from xdesc_jax.translation.copies import inherit_space
 from xdesc_jax.translation.deviation import RowStatistics
 
 
@@ -210,7 +211,7 @@ def test_a_file_cut_short_is_refused_by_name(bundle, tmp_path, keep):
     "header, message",
     [
         ({"format": "pt"}, "format is 'pt', expected 'xdesc-translator'"),
-        ({"version": "3"}, "version is '3', this package reads up to 2"),
+        ({"version": "4"}, "version is '4', this package reads up to 3"),
         ({"specs": "[{"}, "damaged"),
         ({"specs": "[5]"}, "damaged"),
         ({"layers": "[]"}, "damaged"),

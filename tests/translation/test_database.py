@@ -19,8 +19,9 @@ from xdesc_jax.colmap.database import DatabaseReader
 from xdesc_jax.colmap.database_writer import DatabaseWriter
 from xdesc_jax.descriptors import DescriptorSpec, pack_bits
 from xdesc_jax.translation import database as translate_database
+from xdesc_jax.translation.stream import Stream
 from xdesc_jax.translation.translate import translate
-from xdesc_jax.translation.translator import Stream, Translator
+from xdesc_jax.translation.translator import Translator
 
 MAKERS = {"3": make_3, "4": make_4}
 

@@ -12,10 +12,11 @@ import pytest
 from tests.support.small_translators import SPECS, encoder_decoder, layers
 from tests.support.small_translators import rows as make_rows
 from xdesc_jax.descriptors import embedding_spec, pack_bits, stored, unit_rows
-from xdesc_jax.translation import translator as infer
+from xdesc_jax.translation import stream as infer
 from xdesc_jax.translation.bundle import Bundle, ParitySample
 from xdesc_jax.translation.deviation import RowStatistics
-from xdesc_jax.translation.translator import DeviationWarning, Translator, ZeroRowsWarning
+from xdesc_jax.translation.stream import DeviationWarning, ZeroRowsWarning
+from xdesc_jax.translation.translator import Translator
 
 
 def make_bundle(**fields):

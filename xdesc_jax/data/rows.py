@@ -13,6 +13,7 @@ import numpy as np
 
 from xdesc_jax.data.source import Columns
 from xdesc_jax.descriptors import DescriptorSpec
+from xdesc_jax.features.frames import of_features
 from xdesc_jax.features.store import ImageFeatures
 
 
@@ -68,13 +69,8 @@ def keypoint_rows(features: Sequence[ImageFeatures]) -> np.ndarray:
     shaped = next((f for f in features if f.scales is not None or f.affine is not None), features[0])
     rows = np.full((len(shaped), 4), np.nan, np.float32)
     rows[:, :2] = shaped.keypoints
-    if shaped.scales is not None:
+    if (frames := of_features(shaped)) is not None:
+        rows[:, 2:] = frames
+    elif shaped.scales is not None:
         rows[:, 2] = shaped.scales
-    elif shaped.affine is not None:
-        # COLMAP's reading of an affine shape: the mean length of its columns, and the turn of the first.
-        a = shaped.affine
-        rows[:, 2] = np.linalg.norm(a, axis=1).mean(axis=1)
-        rows[:, 3] = np.arctan2(a[:, 1, 0], a[:, 0, 0])
-    if shaped.oris is not None:
-        rows[:, 3] = shaped.oris
     return rows

@@ -20,6 +20,7 @@ from xdesc_jax import console
 from xdesc_jax.descriptors import DescriptorSpec, from_stored, get_spec, pack_bits, registered
 from xdesc_jax.evaluate.measures import CORRECT_PX, RATIO, GroundTruth, Measures, mean, measure
 from xdesc_jax.evaluate.scenes import PhotoPair, Scene
+from xdesc_jax.features.frames import of_features
 from xdesc_jax.features.store import FeatureStore
 from xdesc_jax.matching import nearest as matching
 
@@ -35,8 +36,12 @@ class Translates(Protocol):
     def specs(self) -> Mapping[str, DescriptorSpec]: ...
     @property
     def space_id(self) -> str | None: ...
-    def embed(self, x: np.ndarray, source: str, *, packed: bool = False) -> np.ndarray: ...
-    def translate(self, x: np.ndarray, source: str, target: str, *, packed: bool = False) -> np.ndarray: ...
+    def embed(
+        self, x: np.ndarray, source: str, *, packed: bool = False, frames: np.ndarray | None = None
+    ) -> np.ndarray: ...
+    def translate(
+        self, x: np.ndarray, source: str, target: str, *, packed: bool = False, frames: np.ndarray | None = None
+    ) -> np.ndarray: ...
     def ratio(self, source: str, target: str, *, joint: bool = False) -> float | None: ...
 
 
@@ -273,8 +278,9 @@ class _Photo:
         specs: Mapping[str, DescriptorSpec],
         translator: Translates | None,
         where: Mapping[str, str],
+        frames: np.ndarray | None = None,
     ):
-        self.xy, self.specs = xy, specs
+        self.xy, self.specs, self._frames = xy, specs, frames
         self._stored, self._translator, self._where = stored, translator, where
         self._forms: dict[tuple[str, ...], np.ndarray] = {}
 
@@ -284,13 +290,15 @@ class _Photo:
 
     def embedded(self, source: str) -> np.ndarray:
         translator, rows, packed = self._source(source)
-        return self._once(("embedded", source), lambda: translator.embed(rows, source, packed=packed))
+        return self._once(
+            ("embedded", source), lambda: translator.embed(rows, source, packed=packed, frames=self._frames)
+        )
 
     def translated(self, source: str, target: str) -> np.ndarray:
         translator, rows, packed = self._source(source)
 
         def make() -> np.ndarray:
-            out = translator.translate(rows, source, target, packed=packed)
+            out = translator.translate(rows, source, target, packed=packed, frames=self._frames)
             return pack_bits(out) if self.specs[target].binary else out
 
         return self._once(("translated", source, target), make)
@@ -333,7 +341,9 @@ class _Photos:
         specs = {descriptor: store.spec for descriptor, store in self._stores.items()}
         stored = {descriptor: rows.descriptors[valid] for descriptor, rows in features.items()}
         where = {descriptor: f"{store.path}: {name!r}" for descriptor, store in self._stores.items()}
-        return _Photo(reference.keypoints[valid], stored, specs, self._translator, where)
+        frames = next((found for rows in features.values() if (found := of_features(rows)) is not None), None)
+        frames = None if frames is None else frames[valid]
+        return _Photo(reference.keypoints[valid], stored, specs, self._translator, where, frames)
 
 
 @contextlib.contextmanager

@@ -21,13 +21,17 @@ from xdesc_jax.export import graphs, pytorch_translator
 from xdesc_jax.export.quantization import equal, quantized
 from xdesc_jax.files import pytorch
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, staged, write_json
+from xdesc_jax.networks import frames as frame_form
 from xdesc_jax.networks.folding import fold
 from xdesc_jax.translation import copies
 from xdesc_jax.translation import ratios as ratio_keys
-from xdesc_jax.translation.bundle import Bundle, Layers, ParitySample, inherit_space, load
+from xdesc_jax.translation.bundle import Bundle, Layers, ParitySample, load
+from xdesc_jax.translation.copies import inherit_space
 from xdesc_jax.translation.translator import PARITY_TOLERANCE, Translator
 
 if TYPE_CHECKING:
+    import jax
+
     from xdesc_jax.train.translators.trained import TrainedModel
 
 SAMPLE_ROWS = 32
@@ -144,6 +148,8 @@ def _export_pth(
 ) -> Path:
     if bundle.kind != "encoder_decoder":
         raise ValueError(f"{run}: a model of kind {bundle.kind!r}, but their format holds encoders and decoders")
+    if any(map(bundle.takes_frames, bundle.networks)):
+        raise ValueError(f"{run}: its networks take the frames of keypoints, of which their format knows nothing")
     expected = _hash(bundle)
     beside = out.with_name(out.name + ".json")
     if already_done(out, graphs.recorded_hash(beside, {"": out}), expected, overwrite):
@@ -189,6 +195,8 @@ def to_bundle(model: TrainedModel, provenance: Mapping[str, Any] | None = None) 
         embedding_width=model.embedding_width,
         networks={name: fold(layers) for name, layers in model.networks.items()},
         statistics=model.statistics,
+        frame=model.frame,
+        harmonics=model.harmonics,
         sample=reference(model, {name: rows[:SAMPLE_ROWS] for name, rows in model.samples.items()}),
         config=model.config,
         provenance={**model.provenance, **(provenance or {})},
@@ -219,6 +227,7 @@ def selected(bundle: Bundle, source: str, target: str, where: str) -> Bundle:
             {source: bundle.sample.inputs[source]},
             {name: rows for name, rows in embeddings if name == source},
             {ends: rows for ends, rows in translations if ends == (source, target)},
+            {name: rows for name, rows in bundle.sample.frames.items() if name == source},
         )
     possible = ratio_keys.possible(networks)
     return dataclasses.replace(
@@ -239,30 +248,38 @@ def reference(model: TrainedModel, samples: Mapping[str, np.ndarray]) -> ParityS
     from xdesc_jax.networks.mlp import forward, unit
 
     rows = {n: np.asarray(from_stored(x, model.specs[n]), np.float32) for n, x in samples.items()}
+    frames = {n: x[: len(samples[n])] for n, x in model.sample_frames.items() if n in samples}
+
+    def taken(network: str, x: np.ndarray, source: str) -> jnp.ndarray:
+        if not frame_form.takes_frames(network, model.specs, model.frame):
+            return jnp.asarray(x)
+        return jnp.concatenate([x, frame_form.encode(jnp.asarray(frames[source]), model.harmonics, jnp)], axis=1)
+
     embeddings: dict[str, np.ndarray] = {}
     translations: dict[tuple[str, str], np.ndarray] = {}
     for network, layers in model.networks.items():
         role, source, *_ = network.split("/")
         if role == "encoder" and source in rows:
-            embeddings[source] = np.asarray(unit(forward(layers, jnp.asarray(rows[source]))))
+            embeddings[source] = np.asarray(unit(forward(layers, taken(network, rows[source], source))))
     for network, layers in model.networks.items():
         role, *names = network.split("/")
         if role == "pair":
             source, target = names
-            translations[source, target] = _output(layers, rows[source], model.specs[target])
+            x = taken(network, rows[source], source)
+            translations[source, target] = _output(layers, x, model.specs[target])
         elif role == "decoder":
             for source, embedding in embeddings.items():
-                translations[source, names[0]] = _output(layers, embedding, model.specs[names[0]])
-    return ParitySample(dict(samples), embeddings, translations)
+                x = taken(network, embedding, source)
+                translations[source, names[0]] = _output(layers, x, model.specs[names[0]])
+    return ParitySample(dict(samples), embeddings, translations, frames)
 
 
-def _output(layers: Sequence[Mapping[str, np.ndarray]], x: np.ndarray, spec: DescriptorSpec) -> np.ndarray:
+def _output(layers: Sequence[Mapping[str, np.ndarray]], x: jax.Array, spec: DescriptorSpec) -> np.ndarray:
     import jax
-    import jax.numpy as jnp
 
     from xdesc_jax.networks.mlp import finish, forward
 
-    y = finish(forward(layers, jnp.asarray(x)), spec)
+    y = finish(forward(layers, x), spec)
     return np.asarray(jax.nn.sigmoid(y) if spec.binary else y)
 
 

@@ -17,6 +17,7 @@ from xdesc_jax import __version__
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.export.file_format import FileFormat
 from xdesc_jax.export.translation_graph import Graph, Run
+from xdesc_jax.networks.frames import MIDDLE, SPREAD
 
 OPSET, IR_VERSION = 18, 8
 _ERRORS_ONLY = 3  # severity of onnxruntime's own log
@@ -40,8 +41,10 @@ def run_of(path: Path) -> Run:
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
 
-    def run(rows: np.ndarray) -> dict[str, np.ndarray]:
-        return dict(zip(names, session.run(names, {"source": rows}), strict=True))
+    inputs = [given.name for given in session.get_inputs()]
+
+    def run(*given: np.ndarray) -> dict[str, np.ndarray]:
+        return dict(zip(names, session.run(names, dict(zip(inputs, given, strict=True))), strict=True))
 
     return run
 
@@ -69,16 +72,21 @@ def to_model(graph: Graph) -> Any:
     alive = body.add("Greater", body.add("ReduceMax", body.add("Abs", x), columns), zero)
     for network, layers, takes_unit_rows in graph.steps:
         x = body.unit(x) if takes_unit_rows else x
+        if network in graph.framed:
+            x = body.add("Concat", x, body.encoded("frames", graph.harmonics), axis=1)
         for i, (kernel, bias) in enumerate(layers):
             x = body.add("Relu", x) if i else x
             weights = [body.constant(a, f"{network}/{i}/{n}") for n, a in (("kernel", kernel), ("bias", bias))]
             x = body.add("Gemm", x, *weights)
     _finish(body, x, alive, graph.target)
     source_type = TensorProto.BOOL if graph.source.binary else TensorProto.FLOAT
+    inputs = [helper.make_tensor_value_info("source", source_type, ["N", graph.source.width])]
+    if graph.frames is not None:
+        inputs.append(helper.make_tensor_value_info("frames", TensorProto.FLOAT, ["N", graph.frames.shape[1]]))
     made = helper.make_graph(
         body.nodes,
         graph.name,
-        [helper.make_tensor_value_info("source", source_type, ["N", graph.source.width])],
+        inputs,
         [helper.make_tensor_value_info(n, types[t], ["N", graph.target.width]) for n, t in graph.outputs.items()],
         body.constants,
     )
@@ -127,6 +135,15 @@ class _Body:
         name = name or f"constant_{len(self.constants)}"
         self.constants.append(numpy_helper.from_array(np.asarray(value), name))
         return name
+
+    def encoded(self, frames: str, harmonics: int) -> str:
+        """What `networks.frames.encode` makes of frames [N, 2]."""
+        sigma, angle = (self.add("Gather", frames, self.constant(np.array([c], np.int64)), axis=1) for c in (0, 1))
+        turns = self.add("Mul", angle, self.constant(np.arange(1, harmonics + 1, dtype=np.float32)[None]))
+        # log2(sigma) as the natural logarithm, which is what ONNX has.
+        size = self.add("Mul", self.add("Log", sigma), self.constant(np.float32(1 / (np.log(2) * SPREAD))))
+        size = self.add("Sub", size, self.constant(np.float32(MIDDLE / SPREAD)))
+        return self.add("Concat", self.add("Cos", turns), self.add("Sin", turns), size, axis=1)
 
     def unit(self, x: str) -> str:
         """Rows of unit length; zero rows stay zero."""

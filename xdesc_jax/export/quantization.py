@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from xdesc_jax.descriptors import DescriptorSpec, from_stored, unit_rows
+from xdesc_jax.networks.frames import encode
 from xdesc_jax.translation import copies
 from xdesc_jax.translation.bundle import Bundle, Layers, ParitySample
 from xdesc_jax.translation.int8 import from_int8, to_int8
@@ -35,7 +36,7 @@ def quantized(bundle: Bundle, dtype: Literal["float16", "int8"]) -> Bundle:
         networks[name] = [_rounded(kernel, bias, dtype, name) for kernel, bias in layers]
     if all(equal(bundle.networks[name], layers) for name, layers in networks.items()):
         return bundle
-    sample = computed(networks, bundle.specs, bundle.sample)
+    sample = computed(dataclasses.replace(bundle, networks=networks))
     loss = accuracy_loss(bundle.sample, sample, bundle.specs)
     return dataclasses.replace(
         bundle,
@@ -66,22 +67,28 @@ def equal(a: Layers, b: Layers) -> bool:
     return len(flat_a) == len(flat_b) and all(map(np.array_equal, flat_a, flat_b))
 
 
-def computed(networks: Mapping[str, Layers], specs: Mapping[str, DescriptorSpec], sample: ParitySample) -> ParitySample:
-    """The sample's results, where it has them, as these networks give them in float64."""
+def computed(bundle: Bundle) -> ParitySample:
+    """The results of the model's sample, where it has them, as its networks give them in float64."""
+    specs, sample = bundle.specs, bundle.sample
     rows = {n: from_stored(x, specs[n]).astype(np.float64) for n, x in sample.inputs.items()}
-    embeddings = {n: _unit(_forward(networks[f"encoder/{n}"], rows[n])) for n in sample.embeddings}
+    embeddings = {n: _unit(_forward(bundle, f"encoder/{n}", rows[n], n)) for n in sample.embeddings}
     translations = {}
     for source, target in sample.translations:
-        if (pair := f"pair/{source}/{target}") in networks:
-            y = _forward(networks[pair], rows[source])
+        if (pair := f"pair/{source}/{target}") in bundle.networks:
+            y = _forward(bundle, pair, rows[source], source)
         else:
-            y = _forward(networks[f"decoder/{target}"], embeddings[source])
+            y = _forward(bundle, f"decoder/{target}", embeddings[source], source)
         translations[source, target] = _finished(y, specs[target])
     as_float32 = {n: x.astype(np.float32) for n, x in embeddings.items()}
-    return ParitySample(sample.inputs, as_float32, {k: x.astype(np.float32) for k, x in translations.items()})
+    return dataclasses.replace(
+        sample, embeddings=as_float32, translations={k: x.astype(np.float32) for k, x in translations.items()}
+    )
 
 
-def _forward(layers: Layers, x: np.ndarray) -> np.ndarray:
+def _forward(bundle: Bundle, network: str, x: np.ndarray, source: str) -> np.ndarray:
+    layers = bundle.networks[network]
+    if bundle.takes_frames(network):
+        x = np.concatenate([x, encode(bundle.sample.frames[source].astype(np.float64), bundle.harmonics)], axis=1)
     for i, (kernel, bias) in enumerate(layers):
         x = (np.maximum(x, 0) if i else x) @ kernel.astype(np.float64) + bias
     return x

@@ -27,8 +27,10 @@ def write(path: Path, graph: Graph) -> None:
     from jax import export
 
     shape = export.symbolic_shape(f"N, {graph.source.width}")
-    rows = jax.ShapeDtypeStruct(shape, np.bool_ if graph.source.binary else np.float32)
-    exported = export.export(jax.jit(lambda x: _outputs(graph, x)), platforms=PLATFORMS)(rows)
+    inputs = [jax.ShapeDtypeStruct(shape, np.bool_ if graph.source.binary else np.float32)]
+    if graph.frames is not None:
+        inputs.append(jax.ShapeDtypeStruct((shape[0], graph.frames.shape[1]), np.float32))
+    exported = export.export(jax.jit(lambda *given: _outputs(graph, *given)), platforms=PLATFORMS)(*inputs)
     path.write_bytes(exported.serialize())
 
 
@@ -38,7 +40,7 @@ def run_of(path: Path) -> Run:
     from jax import export
 
     call = jax.jit(export.deserialize(bytearray(path.read_bytes())).call)
-    return lambda rows: {name: np.asarray(value) for name, value in call(rows).items()}
+    return lambda *inputs: {name: np.asarray(value) for name, value in call(*inputs).items()}
 
 
 FORMAT = FileFormat(
@@ -47,16 +49,20 @@ FORMAT = FileFormat(
 )  # fmt: skip
 
 
-def _outputs(graph: Graph, source: jax.Array) -> dict[str, jax.Array]:
+def _outputs(graph: Graph, source: jax.Array, frames: jax.Array | None = None) -> dict[str, jax.Array]:
     import jax
     import jax.numpy as jnp
 
+    from xdesc_jax.networks.frames import encode
     from xdesc_jax.networks.mlp import finish, forward, unit
 
     x = source.astype(jnp.float32)
     alive = jnp.any(x != 0, axis=1, keepdims=True)
-    for _, layers, takes_unit_rows in graph.steps:
-        x = forward([{"kernel": k, "bias": b} for k, b in layers], unit(x) if takes_unit_rows else x)
+    for network, layers, takes_unit_rows in graph.steps:
+        x = unit(x) if takes_unit_rows else x
+        if network in graph.framed:
+            x = jnp.concatenate([x, encode(frames, graph.harmonics, jnp)], axis=1)
+        x = forward([{"kernel": k, "bias": b} for k, b in layers], x)
     if graph.target.binary:
         return {"target": (x > 0) & alive, "probabilities": jnp.where(alive, jax.nn.sigmoid(x), 0)}
     return {"target": jnp.where(alive, finish(x, graph.target), 0)}

@@ -6,6 +6,8 @@ In: a model, a source and a target. Out: the networks between them with specs, m
 The function, with [N, D] rows for any N (in StableHLO from 1 on):
     input `source`          canonical rows: bool for binary descriptors, float32 else. Where the spec is of unit length,
                             rows are normalised first, so any scale will do (512-scaled SIFT as floats, too).
+    input `frames`          [N, 2] float32: sigma px and orientation in radians of the keypoints; only where a network
+                            on the way takes them (joint spaces of frame 'image').
     output `target`         canonical rows: float32, or bool for binary ones. Zero rows give zero rows.
     output `probabilities`  of the bits, float32 [N, bits]; only where the target is binary.
 A joint space is a source or target as any descriptor, `embedding:<space id>`.
@@ -22,6 +24,7 @@ import numpy as np
 
 from xdesc_jax import __version__
 from xdesc_jax.descriptors import DescriptorSpec, from_stored, unit_rows
+from xdesc_jax.networks import frames as frame_form
 from xdesc_jax.translation import copies
 from xdesc_jax.translation.bundle import Layers
 from xdesc_jax.translation.translator import EMBEDDING, PARITY_TOLERANCE, Translator
@@ -29,7 +32,7 @@ from xdesc_jax.translation.translator import EMBEDDING, PARITY_TOLERANCE, Transl
 FORMAT_VERSION = 1
 CHECK_ROWS = 32
 
-Run = Callable[[np.ndarray], Mapping[str, np.ndarray]]  # rows -> outputs by name
+Run = Callable[..., Mapping[str, np.ndarray]]  # rows [N, D], and frames [N, 2] where taken -> outputs by name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +48,9 @@ class Graph:
         metadata: what a file says of itself, texts by name; values but the first four are JSON.
         rows: [n, D] canonical rows, the last of them zero.
         expected: outputs for `rows`.
+        frames: [n, 2] of the keypoints of `rows`; None where no network takes them.
+        framed: the networks that do.
+        harmonics: of the orientations.
     """
 
     name: str
@@ -54,6 +60,13 @@ class Graph:
     metadata: dict[str, str]
     rows: np.ndarray
     expected: dict[str, np.ndarray]
+    frames: np.ndarray | None = None
+    framed: tuple[str, ...] = ()
+    harmonics: int = 0
+
+    def inputs(self, n: int) -> list[np.ndarray]:
+        """The first n rows that it takes, and their frames where it takes them."""
+        return [self.rows[:n]] + ([] if self.frames is None else [self.frames[:n]])
 
     @property
     def steps(self) -> list[tuple[str, Layers, bool]]:
@@ -91,8 +104,11 @@ def graph(translator: Translator, source: str, target: str, config_hash: str) ->
         metadata["weights"] = json.dumps(weights)
     name = route[0] if len(route) == 1 else f"{source}/to/{target}"
     networks = {network: translator.bundle.networks[network] for network in route}
-    rows = _rows(translator, start)
-    return Graph(name, start, end, networks, metadata, rows, _expected(translator, source, target, rows))
+    rows, bundle = _rows(translator, start), translator.bundle
+    framed = tuple(network for network in route if bundle.takes_frames(network))
+    frames = _frames(translator, start, len(rows)) if framed else None
+    expected = _expected(translator, source, target, rows, frames)
+    return Graph(name, start, end, networks, metadata, rows, expected, frames, framed, bundle.harmonics)
 
 
 def every(translator: Translator, config_hash: str) -> list[Graph]:
@@ -119,11 +135,22 @@ def _rows(translator: Translator, spec: DescriptorSpec) -> np.ndarray:
     return np.concatenate([rows, np.zeros_like(rows[:1])])
 
 
-def _expected(translator: Translator, source: str, target: str, rows: np.ndarray) -> dict[str, np.ndarray]:
+def _frames(translator: Translator, spec: DescriptorSpec, n: int) -> np.ndarray:
+    """Frames of the model's sample, or random ones where it has none."""
+    held = translator.bundle.sample.frames.get(spec.name, np.zeros((0, frame_form.COLUMNS), np.float32))[: n - 1]
+    rng = np.random.default_rng(1)
+    drawn = np.stack([np.exp2(rng.uniform(0, 4, n)), rng.uniform(-np.pi, np.pi, n)], axis=1).astype(np.float32)
+    return np.concatenate([held, drawn[len(held) :]])
+
+
+def _expected(
+    translator: Translator, source: str, target: str, rows: np.ndarray, frames: np.ndarray | None
+) -> dict[str, np.ndarray]:
     stream = translator.stream(source, target)
-    outputs = {"target": stream(rows)}
+    outputs = {"target": stream(rows, frames=frames)}
     if stream.target.binary:
-        outputs["probabilities"] = np.where(rows.any(axis=1, keepdims=True), stream.probabilities(rows), 0)
+        alive = rows.any(axis=1, keepdims=True)
+        outputs["probabilities"] = np.where(alive, stream.probabilities(rows, frames), 0)
     return outputs
 
 
@@ -137,7 +164,7 @@ def deviation(of: Graph, run: Run, where: str, least_rows: int = 0) -> float:
     """
     worst = 0.0
     for n in (len(of.rows), 1, least_rows):
-        found = run(of.rows[:n])
+        found = run(*of.inputs(n))
         for name, dtype in of.outputs.items():
             expected, y = of.expected[name][:n], np.asarray(found[name])
             if y.shape != expected.shape or y.dtype != dtype:
@@ -164,8 +191,11 @@ def description(of: Graph) -> dict[str, Any]:
     """The graph's metadata, inputs and outputs, as JSON beside its file holds them."""
     plain = ("format", "version", "xdesc_jax", "config_hash")
     dtype = "bool" if of.source.binary else "float32"
+    inputs = {"source": {"dtype": dtype, "shape": ["N", of.source.width]}}
+    if of.frames is not None:
+        inputs["frames"] = {"dtype": "float32", "shape": ["N", frame_form.COLUMNS]}
     return {
         **{k: v if k in plain else json.loads(v) for k, v in of.metadata.items()},
-        "inputs": {"source": {"dtype": dtype, "shape": ["N", of.source.width]}},
+        "inputs": inputs,
         "outputs": {k: {"dtype": str(v), "shape": ["N", of.target.width]} for k, v in of.outputs.items()},
     }

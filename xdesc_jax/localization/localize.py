@@ -18,6 +18,7 @@ from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.bindings.api import read_model
 from xdesc_jax.colmap.model import Camera
 from xdesc_jax.descriptors import DescriptorSpec
+from xdesc_jax.features.frames import of_features
 from xdesc_jax.files.claim import claimed, inside
 from xdesc_jax.files.journal import Journal
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, input_hash, recorded
@@ -285,8 +286,9 @@ def _work(localizer: Localizer, asked: FeatureSet, name: str, camera: Camera, ca
     def work() -> Localization:
         try:
             return localizer.localize(
-                photo.keypoints, rows, camera, descriptor=held, candidates=chosen, exclude=(name,)
-            )
+                photo.keypoints, rows, camera, descriptor=held, candidates=chosen, exclude=(name,),
+                frames=of_features(photo),
+            )  # fmt: skip
         except ValueError as error:  # of this query alone: one damaged photo does not take the others' poses
             return Localization("failed", str(error))
 

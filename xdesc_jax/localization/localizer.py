@@ -33,8 +33,8 @@ from xdesc_jax.matching.routes import Mode, Router
 from xdesc_jax.translation.names import named_spec
 from xdesc_jax.translation.translator import Translator
 
-# Photo -> keypoints [N, 2] and descriptors [N, D].
-Extractor = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+# Photo -> keypoints [N, 2], descriptors [N, D] and, where a model takes them, frames [N, 2].
+Extractor = Callable[[np.ndarray], tuple[np.ndarray, ...]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,9 +185,12 @@ class Localizer:
         if self.extractor is None:
             raise ValueError("the localizer was opened without an extractor; give one, or keypoints and descriptors")
         start = time.perf_counter()
-        keypoints, descriptors = self.extractor(image)
+        keypoints, descriptors, *frames = self.extractor(image)
         taken = time.perf_counter() - start
-        found = self.localize(keypoints, descriptors, camera, descriptor=descriptor, candidates=candidates)
+        found = self.localize(
+            keypoints, descriptors, camera,
+            descriptor=descriptor, candidates=candidates, frames=frames[0] if frames else None,
+        )  # fmt: skip
         seconds = {"extraction": taken, **found.seconds, "total": taken + found.seconds["total"]}
         return dataclasses.replace(found, seconds=seconds)
 
@@ -200,6 +203,7 @@ class Localizer:
         descriptor: str | Held | None = None,
         candidates: Sequence[str] | None = None,
         exclude: Collection[str] = (),
+        frames: np.ndarray | None = None,
     ) -> Localization:
         """The pose of a photo.
 
@@ -210,6 +214,7 @@ class Localizer:
             descriptor: what the rows are; None where the map's rows are of one descriptor, and these as well.
             candidates: photos of the map to match with; None for the retrieved ones, or all.
             exclude: photos of the map not to match with, as the query itself where the map holds it.
+            frames: [N, 2] of the keypoints, sigma px and orientation in radians, for models of frame 'image'.
 
         Raises:
             ValueError: arrays or a camera that do not fit, candidates that the map lacks, a descriptor that
@@ -217,8 +222,9 @@ class Localizer:
         """
         seeds = [self.settings.seed]
         [found] = self.localize_repeatedly(
-            keypoints, descriptors, camera, seeds, descriptor=descriptor, candidates=candidates, exclude=exclude
-        )
+            keypoints, descriptors, camera, seeds, descriptor=descriptor, candidates=candidates, exclude=exclude,
+            frames=frames,
+        )  # fmt: skip
         return found
 
     def localize_repeatedly(
@@ -231,11 +237,12 @@ class Localizer:
         descriptor: str | Held | None = None,
         candidates: Sequence[str] | None = None,
         exclude: Collection[str] = (),
+        frames: np.ndarray | None = None,
     ) -> list[Localization]:
         """`localize` once for each seed of RANSAC, from the same matches; for the spread of an evaluation."""
         clock = _Clock()
         check_camera(camera, "the query's camera")
-        query = QueryFeatures(self._held(descriptor), keypoints, descriptors, self.map.translator)
+        query = QueryFeatures(self._held(descriptor), keypoints, descriptors, self.map.translator, frames)
         names = self._candidates(query, candidates, exclude, clock)
         failed = self._hopeless(query, names)
         if failed is None:

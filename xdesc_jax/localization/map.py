@@ -38,12 +38,14 @@ class MapPhoto:
         space: what `rows` are.
         rows: [N, D] float32 canonical rows or [N, bytes] uint8 packed bits; zero where they never match.
         point: [N] int, row in the map's points that a keypoint observes; -1 where none.
+        frames: [N, 2] of the keypoints, where a translation of the rows takes them; else None.
     """
 
     held: Held
     space: DescriptorSpec
     rows: np.ndarray
     point: np.ndarray
+    frames: np.ndarray | None = None
 
     @property
     def observes(self) -> bool:
@@ -155,7 +157,8 @@ def _photo(
         empty = DescriptorSpec("none", 1)
         return MapPhoto(Held(empty), empty, np.zeros((len(point), 1), np.float32), point)
     space = router.route(held, held).target
-    return MapPhoto(held, space, rows_of(name, space), point)
+    rows = rows_of(name, space)
+    return MapPhoto(held, space, rows, point, features.frames(name) if rows_of.takes_frames else None)
 
 
 def _check_keypoints(model: Model, view: int, observed: np.ndarray, features: FeatureSet, where: str) -> None:

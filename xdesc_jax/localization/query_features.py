@@ -10,7 +10,8 @@ import numpy as np
 
 from xdesc_jax.descriptors import DescriptorSpec, canonical, pack_bits
 from xdesc_jax.matching.feature_set import Held
-from xdesc_jax.translation.translator import DeviationWarning, Translator
+from xdesc_jax.translation.stream import DeviationWarning
+from xdesc_jax.translation.translator import Translator
 
 
 class QueryFeatures:
@@ -27,14 +28,18 @@ class QueryFeatures:
         held: what the rows are.
         keypoints: [N, 2] px, origin at the centre of the first pixel.
         descriptors: [N, D], stored or canonical; bits packed or bool.
+        frames: [N, 2] of the keypoints, sigma px and radians; None where they have none.
         translator: the model; None where nothing is translated.
 
     Raises:
         ValueError: other numbers of keypoints and rows, or rows that are not what they are said to be.
     """
 
-    def __init__(self, held: Held, keypoints: np.ndarray, descriptors: np.ndarray, translator: Translator | None):
-        self.held, self._translator = held, translator
+    def __init__(
+        self, held: Held, keypoints: np.ndarray, descriptors: np.ndarray, translator: Translator | None,
+        frames: np.ndarray | None = None,
+    ):  # fmt: skip
+        self.held, self._translator, self._frames = held, translator, frames
         self.keypoints = np.asarray(keypoints, np.float64).reshape(-1, 2)
         rows, n = np.asarray(descriptors), len(self.keypoints)
         if rows.shape == (0,):
@@ -72,6 +77,8 @@ class QueryFeatures:
                 f"but the model has {self._translator.describe()}"
             )
         stream = self._translator.stream(held.name, target.name, storage=target.binary)
-        rows = stream(self._canonical, where="the query")
+        # Without rows, none is missing: a way is asked for before any query is read.
+        frames = self._frames if len(self._canonical) else np.ones((0, 2))
+        rows = stream(self._canonical, where="the query", frames=frames)
         self.warnings += [text for category, text in stream.findings() if category is DeviationWarning]
         return rows

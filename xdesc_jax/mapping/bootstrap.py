@@ -19,6 +19,7 @@ from xdesc_jax.colmap.bindings.registration import NewPhoto, residuals_px
 from xdesc_jax.colmap.camera_models import focals
 from xdesc_jax.colmap.model import Camera, Model, Pose
 from xdesc_jax.descriptors import from_stored
+from xdesc_jax.features.frames import of_features
 from xdesc_jax.features.keypoints import COLMAP_CENTER
 from xdesc_jax.features.store import ImageFeatures
 from xdesc_jax.localization.localizer import Localization, Localizer, PoseSettings
@@ -124,8 +125,14 @@ class UpdatedMap:
             result = recall(
                 name,
                 partial(
-                    localizer.localize, features.keypoints, _valid(features), camera, descriptor=held, exclude=(name,)
-                ),
+                    localizer.localize,
+                    features.keypoints,
+                    _valid(features),
+                    camera,
+                    descriptor=held,
+                    exclude=(name,),
+                    frames=of_features(features),
+                ),  # fmt: skip
             )
             found[name] = result
             if result.pose is None:
@@ -133,7 +140,7 @@ class UpdatedMap:
             point = self._observations(features, result, camera)
             rows = from_stored(_valid(features), held.spec, name) if not held.spec.binary else _valid(features)
             changed |= {name, *self._replace(rows, point, result.pose)}
-            photos[name] = MapPhoto(held, held.spec, rows, point)
+            photos[name] = MapPhoto(held, held.spec, rows, point, of_features(features))
             xy = features.keypoints.astype(np.float64) + COLMAP_CENTER
             self.added.append(NewPhoto(name, _refined(camera, result), result.pose, xy, point))
         for name in changed & self.real.keys():
@@ -150,7 +157,7 @@ class UpdatedMap:
         for name in changed:
             photo = photos[name]
             stream = translator.stream(photo.space.name, EMBEDDING, packed=photo.space.binary)
-            vectors[name] = vlad(stream(photo.rows), index.centers)
+            vectors[name] = vlad(stream(photo.rows, frames=photo.frames), index.centers)
         return VladIndex(index.centers, list(vectors), np.stack(list(vectors.values())))
 
     def _observations(self, features: ImageFeatures, result: Localization, camera: Camera) -> np.ndarray:

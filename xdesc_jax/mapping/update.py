@@ -23,6 +23,7 @@ from xdesc_jax.colmap.bindings.registration import add_photos
 from xdesc_jax.colmap.model import Camera, Pose
 from xdesc_jax.descriptors import DescriptorSpec, stored
 from xdesc_jax.evaluate.poses import LOCALIZATION, UNITS, Scale, label, pose_errors
+from xdesc_jax.features.frames import of_features
 from xdesc_jax.features.store import ImageFeatures, StoreWriter
 from xdesc_jax.files.claim import beside, claimed
 from xdesc_jax.files.journal import Journal
@@ -290,7 +291,7 @@ def _step(
         photo = test.read(name)
         work = partial(
             localizer.localize, photo.keypoints, photo.usable_rows(), camera, descriptor=_held(test, name),
-            exclude=(name,),
+            exclude=(name,), frames=of_features(photo),
         )  # fmt: skip
         found[name] = recall(journal, f"test {photos} {name}", work)
     step["test"] = {

@@ -17,6 +17,7 @@ import numpy as np
 
 from xdesc_jax.colmap.database import DatabaseReader, is_database
 from xdesc_jax.descriptors import DescriptorSpec
+from xdesc_jax.features.frames import has_frames, of_colmap, of_features
 from xdesc_jax.features.keypoints import from_colmap
 from xdesc_jax.features.store import FeatureStore, ImageFeatures
 from xdesc_jax.translation import ratios as ratio_keys
@@ -158,6 +159,13 @@ class FeatureSet:
             return reader.keypoints(name)
         return from_colmap(reader.keypoints(name)).xy
 
+    def frames(self, name: str) -> np.ndarray | None:
+        """Frames of a photo's keypoints, [N, 2] float32: sigma px, radians; None where the file has none."""
+        reader = self._reader(name)
+        if isinstance(reader, FeatureStore):
+            return of_features(reader.read(name))
+        return of_colmap(reader.keypoints(name))
+
     def read(self, name: str) -> ImageFeatures:
         """The features of a photo; a row of a database is valid unless it is zero.
 
@@ -169,16 +177,15 @@ class FeatureSet:
         if isinstance(reader, FeatureStore):
             return reader.read(name)
         held = self.held(name)
-        keypoints = from_colmap(reader.keypoints(name))
+        columns = reader.keypoints(name)
+        keypoints = from_colmap(columns)
         if held is None:
             raise ValueError(f"{reader.path}: {name!r} has {len(keypoints)} keypoints, but no descriptors")
         rows = reader.descriptors(name, held.spec)
         if len(rows) != len(keypoints):
             raise ValueError(f"{reader.path}: {name!r} has {len(keypoints)} keypoints and {len(rows)} descriptors")
-        return ImageFeatures(
-            keypoints.xy, rows, np.asarray(rows.any(axis=1)), reader.image_size(name),
-            keypoints.scales, keypoints.oris, keypoints.affine,
-        )  # fmt: skip
+        shapes = (keypoints.scales, keypoints.oris, keypoints.affine) if has_frames(columns) else ()
+        return ImageFeatures(keypoints.xy, rows, np.asarray(rows.any(axis=1)), reader.image_size(name), *shapes)
 
     def _reader(self, name: str) -> FeatureStore | DatabaseReader:
         if name not in self._readers:

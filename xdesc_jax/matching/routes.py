@@ -22,8 +22,10 @@ import numpy as np
 
 from xdesc_jax.descriptors import DescriptorSpec, from_stored
 from xdesc_jax.matching.feature_set import FeatureSet, Held
+from xdesc_jax.networks.frames import IMAGE
 from xdesc_jax.translation.ratios import DEFAULT, key
-from xdesc_jax.translation.translator import EMBEDDING, Stream, Translator, ZeroRowsWarning
+from xdesc_jax.translation.stream import Stream, ZeroRowsWarning
+from xdesc_jax.translation.translator import EMBEDDING, Translator
 
 Mode = Literal["native", "embed", "progressive", "directional"]
 MODES: tuple[Mode, ...] = ("native", "embed", "progressive", "directional")
@@ -186,6 +188,11 @@ class Rows:
             self._bytes -= self._kept.popitem(last=False)[1].nbytes
         return rows
 
+    @property
+    def takes_frames(self) -> bool:
+        """Whether the model is of a joint space whose networks take the keypoints' frames."""
+        return self._translator is not None and self._translator.bundle.frame == IMAGE
+
     def findings(self) -> list[str]:
         """What the rows translated so far give reason to warn of; zero rows are `skipped`, and no reason."""
         found = (f for stream in self._streams.values() for f in stream.findings())
@@ -222,7 +229,8 @@ class Rows:
             self._check(held.spec, where)
             # The stored form of bits is packed, as matching takes them; of real rows it may be rounded.
             self._streams[route] = self._translator.stream(*route, packed=held.spec.binary, storage=target.binary)
-        return self._streams[route](rows, where=where)
+        stream = self._streams[route]
+        return stream(rows, where=where, frames=self.features.frames(name) if stream.takes_frames else None)
 
     def _usable(self, name: str) -> np.ndarray:
         """Rows of a photo as they are stored, in which those that never match are zero and counted."""

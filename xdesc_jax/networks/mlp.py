@@ -1,7 +1,9 @@
 """Networks: one MLP encoder and decoder a descriptor, or one MLP per ordered pair.
 
-In: canonical descriptors, float32 [B, D] (bits as 0 and 1). Out: unit embeddings [B, E], and raw decoder
-outputs [B, D'] that `finish` turns into descriptors. Flax Linen modules; what lies between products is `batch_norm`'s.
+In: canonical descriptors, float32 [B, D] (bits as 0 and 1), and in a space of frame 'image' the keypoints' frames
+[B, 2] (see `frames`), which networks to and from descriptors of frame 'keypoint' take behind their other input. Out:
+unit embeddings [B, E], and raw decoder outputs [B, D'] that `finish` turns into descriptors. Flax Linen modules; what
+lies between products is `batch_norm`'s.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from jax import lax
 
 from xdesc_jax.config import ModelConfig
 from xdesc_jax.descriptors import DescriptorSpec
+from xdesc_jax.networks import frames as frame_form
 from xdesc_jax.networks.batch_norm import SyncBatchNormRelu
 from xdesc_jax.networks.folding import BN_EPSILON
 
@@ -116,6 +119,8 @@ class Networks(NamedTuple):
     modules: dict[str, MLP]  # those with variables
     input_widths: dict[str, int]
     frozen: Mapping[str, Sequence[Mapping[str, Any]]] = {}  # the others, as layers; see `forward`
+    frame: str = frame_form.KEYPOINT  # of the joint space
+    harmonics: int = frame_form.HARMONICS
 
 
 def build_networks(specs: Mapping[str, DescriptorSpec], config: ModelConfig, axis_name: str | None = None) -> Networks:
@@ -125,9 +130,13 @@ def build_networks(specs: Mapping[str, DescriptorSpec], config: ModelConfig, axi
         specs: descriptors by name, in the order in which embeddings are stacked.
         config: widths and kind.
         axis_name: the mapped axis over which batch norm is synchronised, inside a mapped step.
+
+    Raises:
+        ValueError: descriptors that the frame of the space does not allow.
     """
     modules: dict[str, MLP] = {}
     inputs: dict[str, int] = {}
+    frame = frame_form.space_of(specs, config.frame)
     mlp = partial(
         MLP, matmul=config.matmul, normalization=config.normalization, precision=config.precision, axis_name=axis_name
     )
@@ -144,7 +153,9 @@ def build_networks(specs: Mapping[str, DescriptorSpec], config: ModelConfig, axi
                     width = pair_hidden_width(specs[source], specs[target], config)
                     modules[f"pair/{source}/{target}"] = mlp((width, width), specs[target].width)
                     inputs[f"pair/{source}/{target}"] = specs[source].width
-    return Networks(config.kind, tuple(specs), dict(specs), modules, inputs)
+    for name in modules:
+        inputs[name] += frame_form.width(config.harmonics) * frame_form.takes_frames(name, specs, frame)
+    return Networks(config.kind, tuple(specs), dict(specs), modules, inputs, frame=frame, harmonics=config.harmonics)
 
 
 def freeze(networks: Networks, frozen: Mapping[str, Sequence[Mapping[str, Any]]]) -> Networks:
@@ -196,25 +207,45 @@ def init_variables(networks: Networks, key: jax.Array) -> Variables:
     return variables
 
 
-def apply(networks: Networks, variables: Variables, name: str, x: jax.Array) -> jax.Array:
+def with_frames(networks: Networks, name: str, x: jax.Array, frames: jax.Array | None) -> jax.Array:
+    """What a network takes: rows [S * B, N], and behind them the frames [B, 2] of their keypoints where it takes them.
+
+    Of S rows a keypoint, the rows of all keypoints stand one after the other.
+    """
+    if not frame_form.takes_frames(name, networks.specs, networks.frame):
+        return x
+    assert frames is not None, f"{name} takes frames"
+    encoded = frame_form.encode(frames, networks.harmonics, jnp)
+    return jnp.concatenate([x, jnp.tile(encoded, (len(x) // len(frames), 1))], axis=1)
+
+
+def apply(
+    networks: Networks, variables: Variables, name: str, x: jax.Array, frames: jax.Array | None = None
+) -> jax.Array:
     """One network with its running statistics: [B, N] -> raw [B, M]."""
+    x = with_frames(networks, name, x, frames)
     if name in networks.frozen:
         return forward(networks.frozen[name], x)
     own = {kind: variables[kind][name] for kind in ("params", "batch_stats")}
     return jnp.asarray(networks.modules[name].apply(own, x))
 
 
-def embed(networks: Networks, variables: Variables, x: jax.Array, source: str) -> jax.Array:
-    """Canonical rows -> unit embeddings [B, E]."""
-    return unit(apply(networks, variables, f"encoder/{source}", x))
+def embed(
+    networks: Networks, variables: Variables, x: jax.Array, source: str, frames: jax.Array | None = None
+) -> jax.Array:
+    """Canonical rows, with frames [B, 2] where the model takes them -> unit embeddings [B, E]."""
+    return unit(apply(networks, variables, f"encoder/{source}", x, frames))
 
 
-def translate(networks: Networks, variables: Variables, x: jax.Array, source: str, target: str) -> jax.Array:
-    """Canonical rows of `source` -> rows of `target` (logits where binary)."""
+def translate(
+    networks: Networks, variables: Variables, x: jax.Array, source: str, target: str, frames: jax.Array | None = None
+) -> jax.Array:
+    """Canonical rows of `source`, with frames [B, 2] where taken -> rows of `target` (logits where binary)."""
     if networks.kind == "pair":
-        raw = apply(networks, variables, f"pair/{source}/{target}", x)
+        raw = apply(networks, variables, f"pair/{source}/{target}", x, frames)
     else:
-        raw = apply(networks, variables, f"decoder/{target}", embed(networks, variables, x, source))
+        embedded = embed(networks, variables, x, source, frames)
+        raw = apply(networks, variables, f"decoder/{target}", embedded, frames)
     return finish(raw, networks.specs[target])
 
 

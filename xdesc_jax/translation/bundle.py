@@ -14,6 +14,9 @@ Tensors of the file, all float32 (weights may be float16) but the stored rows of
 
 Version 1 is as above. In version 2 each kernel is int8 and stands for kernel * scale:
     <network>/<layer>/scale [out] float32; the statistics' photo_covariance is float16
+Version 3 is of a joint space of frame 'image': its header has an entry `frame`, {"space", "harmonics"}; networks to and
+from descriptors of frame 'keypoint' take what `networks.frames.encode` makes of a frame behind their other input; and
+    sample/<name>/frames [n, 2]                                  sigma px and orientation of the sample's keypoints
 Files are written in the oldest version that can hold them.
 """
 
@@ -32,14 +35,15 @@ from xdesc_jax.descriptors import DescriptorSpec, embedding_spec
 from xdesc_jax.files import arrays
 from xdesc_jax.files import tensors as tensor_file
 from xdesc_jax.files.whole import json_text
+from xdesc_jax.networks import frames as frame_form
 from xdesc_jax.translation import ratios as ratio_keys
 from xdesc_jax.translation.deviation import RowStatistics
 from xdesc_jax.translation.int8 import from_int8, to_int8
 from xdesc_jax.translation.parity import ParitySample as ParitySample
 
 FORMAT = "xdesc-translator"
-VERSION = 2
-_FLOAT_VERSION = 1  # the newest version of files without int8
+VERSION = 3
+_FLOAT_VERSION, _INT8_VERSION = 1, 2  # the oldest that hold models without frames
 KINDS = ("encoder_decoder", "pair")
 NETWORKS = ("encoder/", "decoder/", "pair/")
 
@@ -63,6 +67,8 @@ class Bundle:
         space_id: 12 hex digits that name the joint space; derived from the encoders where not given, None
             for pair networks.
         ratios: calibrated ratio thresholds by the keys of `xdesc_jax.translation.ratios`; none in older files.
+        frame: of the joint space, 'keypoint' or 'image' (see `networks.frames`).
+        harmonics: of the orientations that networks take in a space of frame 'image'.
 
     Raises:
         ValueError: shapes that do not chain, values that are not finite, names without a spec, or ratios of
@@ -79,12 +85,18 @@ class Bundle:
     provenance: dict[str, Any] = dataclasses.field(default_factory=dict)
     space_id: str | None = None
     ratios: dict[str, float] = dataclasses.field(default_factory=dict)
+    frame: str = frame_form.KEYPOINT
+    harmonics: int = frame_form.HARMONICS
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ValueError(f"kind is {self.kind!r}, expected one of {KINDS}")
         if not self.networks:
             raise ValueError("holds no network, expected at least one")
+        if self.frame not in (frame_form.KEYPOINT, frame_form.IMAGE) or self.harmonics not in range(1, 65):
+            raise ValueError(
+                f"frame is {self.frame!r} with {self.harmonics!r} harmonics, expected 'keypoint' or 'image'"
+            )
         for name, spec in self.specs.items():
             if name != spec.name:
                 raise ValueError(f"the spec under {name!r} is named {spec.name!r}")
@@ -106,6 +118,10 @@ class Bundle:
         """Spec of the joint space's rows; None for pair networks."""
         return embedding_spec(self.space_id, self.embedding_width) if self.space_id else None
 
+    def takes_frames(self, network: str) -> bool:
+        """Whether a network is told the frames of the keypoints."""
+        return frame_form.takes_frames(network, self.specs, self.frame)
+
     def _spec(self, name: str, of: str) -> DescriptorSpec:
         if name not in self.specs:
             raise ValueError(f"{of} names descriptor {name!r}, expected one of {sorted(self.specs)}")
@@ -124,6 +140,7 @@ class Bundle:
 
     def _check_network(self, name: str, layers: Layers) -> None:
         first, last = self._ends(name)
+        first += frame_form.width(self.harmonics) * self.takes_frames(name)
         if not layers:
             raise ValueError(f"network {name!r} has no layer")
         width = first
@@ -154,7 +171,7 @@ class Bundle:
         """
         tensors, header = self._tensors(), self._header()
         if dtype == "int8":
-            header["version"] = str(VERSION)
+            header["version"] = str(max(_INT8_VERSION, int(header["version"])))
             tensors = _with_int8(tensors)
         else:
             tensors |= {name: np.asarray(x, dtype) for name, x in tensors.items() if name.startswith(NETWORKS)}
@@ -180,8 +197,11 @@ class Bundle:
             "provenance": self.provenance,
             "ratios": self.ratios,
         }
+        framed = self.frame != frame_form.KEYPOINT
+        if framed:
+            values["frame"] = {"space": self.frame, "harmonics": self.harmonics}
         texts = {name: json_text(value, f"{name} of the model file") for name, value in values.items()}
-        return {"format": FORMAT, "version": str(_FLOAT_VERSION), **texts}
+        return {"format": FORMAT, "version": str(VERSION if framed else _FLOAT_VERSION), **texts}
 
     def _tensors(self) -> dict[str, np.ndarray]:
         tensors: dict[str, np.ndarray] = {}
@@ -192,6 +212,7 @@ class Bundle:
             tensors |= {f"statistics/{name}/{field}": value for field, value in statistics.arrays().items()}
         tensors |= {f"sample/{name}/embedding": rows for name, rows in self.sample.embeddings.items()}
         tensors |= {f"sample/{s}/to/{t}": rows for (s, t), rows in self.sample.translations.items()}
+        tensors |= {f"sample/{name}/frames": rows for name, rows in self.sample.frames.items()}
         tensors = {name: np.ascontiguousarray(value, np.float32) for name, value in tensors.items()}
         inputs = {f"sample/{name}/input": np.ascontiguousarray(rows) for name, rows in self.sample.inputs.items()}
         return tensors | inputs
@@ -277,27 +298,6 @@ def space_id(networks: Mapping[str, Layers]) -> str:
     return digest.hexdigest()[:12]
 
 
-def inherit_space(bundle: Bundle, base: Bundle) -> Bundle:
-    """The bundle under the name of the joint space of `base`, which it extends by other descriptors.
-
-    Embeddings of the two match each other because their common members compute the same numbers: what `base`
-    holds must be here unchanged, and so its ratios hold on, too. This is the one way to a space id that is not
-    derived from the encoders.
-
-    Raises:
-        ValueError: a spec or network of `base` is missing or differs.
-    """
-    for name, spec in base.specs.items():
-        if bundle.specs.get(name) != spec:
-            raise ValueError(f"{name!r} is {bundle.specs.get(name)}, expected as in space {base.space_id}: {spec}")
-    for name, layers in base.networks.items():
-        expected = [array for layer in layers for array in layer]
-        found = [array for layer in bundle.networks.get(name, []) for array in layer]
-        if len(found) != len(expected) or not all(map(np.array_equal, found, expected)):
-            raise ValueError(f"network {name!r} differs from that of space {base.space_id}")
-    return dataclasses.replace(bundle, space_id=base.space_id, ratios=base.ratios | bundle.ratios)
-
-
 def _check_format(header: Mapping[str, str]) -> None:
     if header.get("format") != FORMAT:
         raise ValueError(f"format is {header.get('format')!r}, expected {FORMAT!r}")
@@ -330,6 +330,8 @@ def _parse(header: Mapping[str, str], tensors: dict[str, np.ndarray]) -> Bundle:
             sample.inputs[spec.name] = tensors.pop(f"sample/{spec.name}/input")
         if f"sample/{spec.name}/embedding" in tensors:
             sample.embeddings[spec.name] = _floats(tensors, f"sample/{spec.name}/embedding")
+        if f"sample/{spec.name}/frames" in tensors:
+            sample.frames[spec.name] = _floats(tensors, f"sample/{spec.name}/frames")
         for other in specs:
             if (key := f"sample/{spec.name}/to/{other.name}") in tensors:
                 sample.translations[spec.name, other.name] = _floats(tensors, key)
@@ -339,6 +341,7 @@ def _parse(header: Mapping[str, str], tensors: dict[str, np.ndarray]) -> Bundle:
     for entry, value in about.items():
         if not isinstance(value, dict):
             raise ValueError(f"{entry} is a JSON {type(value).__name__}, expected an object")
+    frame: dict[str, Any] = json.loads(header.get("frame", "{}"))
     return Bundle(
         kind=json.loads(header["kind"]),
         specs={spec.name: spec for spec in specs},
@@ -350,6 +353,8 @@ def _parse(header: Mapping[str, str], tensors: dict[str, np.ndarray]) -> Bundle:
         provenance=about["provenance"],
         space_id=json.loads(header["space_id"]),
         ratios=json.loads(header.get("ratios", "{}")),
+        frame=frame.get("space", frame_form.KEYPOINT),
+        harmonics=frame.get("harmonics", frame_form.HARMONICS),
     )
 
 

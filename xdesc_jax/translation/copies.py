@@ -1,4 +1,4 @@
-"""Copies of a model with smaller weights, and the joint space that their embeddings are of.
+"""Models of one joint space: copies with smaller weights, and those that add descriptors to another.
 
 In: a model as its file holds it. Out: what its weights were rounded to, and whose joint space it is of. A copy keeps
 the space of the model that it was made of: its embeddings differ from the other's by a rounding, far less than those of
@@ -7,7 +7,10 @@ one point in two photos do, so both match each other. Copies of older versions h
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
+
+import numpy as np
 
 from xdesc_jax.translation.bundle import Bundle
 
@@ -52,3 +55,26 @@ def other_space_hint(bundle: Bundle) -> str:
         f"; its {dtype} weights were exported by an older version, which gave copies a space of their own: export them "
         "again from the model of that space"
     )
+
+
+def inherit_space(bundle: Bundle, base: Bundle) -> Bundle:
+    """The bundle under the name of the joint space of `base`, which it extends by other descriptors.
+
+    Embeddings of the two match each other because their common members compute the same numbers: what `base`
+    holds must be here unchanged, and so its ratios hold on, too. This is the one way to a space id that is not
+    derived from the encoders.
+
+    Raises:
+        ValueError: a spec or network of `base` is missing or differs.
+    """
+    if (bundle.frame, bundle.harmonics) != (base.frame, base.harmonics):
+        raise ValueError(f"the space is of frame {bundle.frame!r}, expected {base.frame!r} as space {base.space_id}")
+    for name, spec in base.specs.items():
+        if bundle.specs.get(name) != spec:
+            raise ValueError(f"{name!r} is {bundle.specs.get(name)}, expected as in space {base.space_id}: {spec}")
+    for name, layers in base.networks.items():
+        expected = [array for layer in layers for array in layer]
+        found = [array for layer in bundle.networks.get(name, []) for array in layer]
+        if len(found) != len(expected) or not all(map(np.array_equal, found, expected)):
+            raise ValueError(f"network {name!r} differs from that of space {base.space_id}")
+    return dataclasses.replace(bundle, space_id=base.space_id, ratios=base.ratios | bundle.ratios)

@@ -18,9 +18,11 @@ from xdesc_jax import console
 from xdesc_jax.colmap.database import DatabaseReader
 from xdesc_jax.colmap.database_writer import DatabaseWriter
 from xdesc_jax.descriptors import DescriptorSpec
+from xdesc_jax.features.frames import of_colmap
 from xdesc_jax.translation import ratios as ratio_keys
 from xdesc_jax.translation.ratios import RATIOS, trace
-from xdesc_jax.translation.translator import Stream, Translator
+from xdesc_jax.translation.stream import Stream
+from xdesc_jax.translation.translator import Translator
 
 COMMIT_SECONDS = 5.0  # what a killed run loses at most, besides the image that it was at
 
@@ -170,7 +172,8 @@ def translate_images(
             if name in done:
                 stream.observe(rows, where)
                 continue
-            writer.set_descriptors(name, stream(rows, where=where), plan.target, origin)
+            frames = of_colmap(reader.keypoints(name)) if stream.takes_frames else None
+            writer.set_descriptors(name, stream(rows, where=where, frames=frames), plan.target, origin)
             if time.monotonic() - last >= COMMIT_SECONDS:
                 writer.checkpoint()
                 last = time.monotonic()

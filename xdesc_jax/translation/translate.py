@@ -20,12 +20,15 @@ import numpy as np
 from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.database import DatabaseReader, is_database
 from xdesc_jax.colmap.database_file import database_hash
+from xdesc_jax.features.frames import of_features
 from xdesc_jax.features.store import FeatureStore, StoreWriter, found_hash
 from xdesc_jax.files.arrays import open_array
 from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, input_hash, recorded, write_json
+from xdesc_jax.networks.frames import check as check_frames
 from xdesc_jax.translation import database
 from xdesc_jax.translation.ratios import origin
-from xdesc_jax.translation.translator import Stream, Translator, ZeroRowsWarning
+from xdesc_jax.translation.stream import Stream, ZeroRowsWarning
+from xdesc_jax.translation.translator import Translator
 
 ROWS = 65536  # rows of an array translated between two steps of the progress bar
 FORMATS = (".h5", ".npy")
@@ -41,6 +44,7 @@ def translate(
     target: str,
     model: Path,
     descriptor: str | None = None,
+    frames: Path | None = None,
     packed: bool = False,
     overwrite: bool = False,
 ) -> Path:
@@ -60,6 +64,8 @@ def translate(
         target: descriptor to make, or 'embedding'.
         model: model file (.safetensors), or the name of one that ships with the package (see `xdesc models`).
         descriptor: what `features` holds; may be left out where the file says so.
+        frames: of the keypoints of an array's rows, for models that take them: .npy, [N, 2], sigma in px and
+            orientation in radians (feature files and databases have them).
         packed: the array holds packed bits (feature files and databases always do).
         overwrite: replace a result made with other settings.
 
@@ -74,6 +80,8 @@ def translate(
     """
     features, out = Path(features), Path(out)
     kind = _check_paths(features, out)
+    if frames is not None and kind != ".npy":
+        raise ValueError(f"--frames {frames}: is for arrays (.npy); {features} has the frames of its keypoints itself")
     named, model = model, pretrained.resolve(model)
     translator = Translator.load(model)
     with contextlib.ExitStack() as stack:
@@ -86,14 +94,14 @@ def translate(
             packed = translator.spec(name).binary if kind == ".h5" else packed
         with console.status(f"reading {features}"):
             features_hash = database_hash(features) if kind == DATABASE else input_hash(features)
-        config = {
+        config: dict[str, Any] = {
             "stage": "translate",
             "features": features_hash,
             "model": content_hash(model),
             "source": name,
             "target": translator.spec(target).name,
             "packed": packed,
-        }
+        } | ({} if frames is None else {"frames": input_hash(frames)})
         expected, summary = config_hash(config), out.with_name(out.name + ".json")
         if already_done(out, _found_hash(out, kind, summary), expected, overwrite, beside=[summary]):
             console.up_to_date(out)
@@ -113,7 +121,7 @@ def translate(
             if kind == ".h5":
                 counts = _translate_store(features, out, stream, attributes, translator.bundle.ratios, summary)
             else:
-                counts = _translate_array(features, out, stream, summary)
+                counts = _translate_array(features, out, stream, summary, frames)
     _summarise(summary, streams, counts, warnings, {**config, "inputs": inputs}, time.perf_counter() - start)
     console.result(out, figures=summary)
     return out
@@ -193,18 +201,19 @@ def _translate_store(
             for name in console.track(store.names, "translating", "photos"):
                 photo = store.read(name)
                 rows = np.where(photo.valid[:, None], photo.descriptors, 0)
-                translated = stream(rows, where=f"{features}: {name!r}")
+                translated = stream(rows, where=f"{features}: {name!r}", frames=of_features(photo))
                 writer.write(name, dataclasses.replace(photo, descriptors=translated, real=None))
                 invalid += int((~photo.valid).sum())
             summary.unlink(missing_ok=True)
         return {"photos": len(store), "invalid_rows": invalid}
 
 
-def _translate_array(features: Path, out: Path, stream: Stream, summary: Path) -> dict[str, int]:
+def _translate_array(features: Path, out: Path, stream: Stream, summary: Path, frames: Path | None) -> dict[str, int]:
     """Translates an array through memory maps; returns counts for the summary."""
     x = open_array(features)
     if not x.ndim:
         raise ValueError(f"{features}: holds a single value, expected an array [N, D]")
+    seen = check_frames(open_array(frames), len(x), str(frames)) if frames is not None else None
     spec = stream.target
     with atomic(out) as temporary:
         shape = (len(x), spec.stored_width)
@@ -213,7 +222,8 @@ def _translate_array(features: Path, out: Path, stream: Stream, summary: Path) -
             task = bar.add_task("translating", total=len(y))
             for start in range(0, max(len(y), 1), ROWS):
                 stop = start + ROWS
-                stream(x[start:stop], out=y[start:stop], where=str(features), first_row=start)
+                of_rows = seen[start:stop] if seen is not None else None
+                stream(x[start:stop], out=y[start:stop], where=str(features), first_row=start, frames=of_rows)
                 bar.advance(task, len(y[start:stop]))
         y.flush()
         del y

@@ -1,40 +1,27 @@
 """Translating descriptors with a trained model, in numpy.
 
 In: descriptor rows, stored or canonical, and a model file. Out: rows of another descriptor, or embeddings in
-the model's joint space. Imports numpy alone; any number of rows passes in blocks through buffers that are
-made once, so memory stays at input, output and some tens of MB.
+the model's joint space (see `stream`). Imports numpy alone.
 """
 
 from __future__ import annotations
 
 import difflib
-import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 
 from xdesc_jax import pretrained
-from xdesc_jax.descriptors import EMBEDDING_PREFIX, DescriptorSpec, canonical, from_stored, stored, unit_rows
+from xdesc_jax.descriptors import EMBEDDING_PREFIX, DescriptorSpec, from_stored
 from xdesc_jax.translation import bundle as model_file
 from xdesc_jax.translation import copies
-from xdesc_jax.translation.bundle import Bundle, Layers
-from xdesc_jax.translation.deviation import Deviation, RowStatistics
+from xdesc_jax.translation.bundle import Bundle
 from xdesc_jax.translation.ratios import key
+from xdesc_jax.translation.stream import Stream
 
 EMBEDDING = "embedding"
-# 2048 x 1024 floats are 8 MB: large enough for full matrix-product speed, and the passes for bias and ReLU
-# still find the block in the last-level cache.
-BLOCK_ROWS = 2048
 PARITY_TOLERANCE = 1e-5
-
-
-class ZeroRowsWarning(UserWarning):
-    """Zero descriptors (dark or flat patches) were given; their translations are zero rows."""
-
-
-class DeviationWarning(UserWarning):
-    """Rows do not look like those the model was trained on, as with another implementation or scale."""
 
 
 class Translator:
@@ -66,13 +53,16 @@ class Translator:
         """Reads a model that ships with the package; an unknown name raises FileNotFoundError with near ones."""
         return cls.load(pretrained.path(name, "translator"))
 
-    def embed(self, x: np.ndarray, source: str, *, packed: bool = False) -> np.ndarray:
+    def embed(
+        self, x: np.ndarray, source: str, *, packed: bool = False, frames: np.ndarray | None = None
+    ) -> np.ndarray:
         """Maps descriptors into the joint space.
 
         Args:
             x: [N, D] rows of `source`, stored or canonical; bool [N, bits] for binary ones.
             source: which descriptor they are.
             packed: binary rows are packed, uint8 [N, ceil(bits/8)], little-endian bits.
+            frames: of their keypoints, see `translate`.
 
         Returns:
             float32 [N, E], unit rows; zero rows where the input is zero.
@@ -83,11 +73,12 @@ class Translator:
         Warns:
             ZeroRowsWarning, DeviationWarning.
         """
-        return self.translate(x, source, EMBEDDING, packed=packed)
+        return self.translate(x, source, EMBEDDING, packed=packed, frames=frames)
 
     def translate(
-        self, x: np.ndarray, source: str, target: str, *, packed: bool = False, storage: bool = False
-    ) -> np.ndarray:
+        self, x: np.ndarray, source: str, target: str, *, packed: bool = False, storage: bool = False,
+        frames: np.ndarray | None = None,
+    ) -> np.ndarray:  # fmt: skip
         """Translates descriptors.
 
         Args:
@@ -96,19 +87,22 @@ class Translator:
             target: what to make of them; 'embedding' for the joint space.
             packed: binary rows are packed, uint8 [N, ceil(bits/8)], little-endian bits.
             storage: give the stored form, not the canonical one.
+            frames: [N, 2] of the keypoints that the rows stand at, sigma px and orientation in radians from x towards
+                y; needed where `takes_frames` says so.
 
         Returns:
             Canonical rows of `target`, float32 [N, D] or bool [N, bits]; with `storage` [N, stored_width] in
             its stored dtype. Zero rows where the input is zero.
 
         Raises:
-            ValueError: unknown names, a space or pair the model does not have, or rows that do not fit.
+            ValueError: unknown names, a space or pair the model does not have, rows that do not fit, or frames that
+                are missing.
 
         Warns:
             ZeroRowsWarning, DeviationWarning.
         """
         with self.stream(source, target, packed=packed, storage=storage) as translate:
-            return translate(x)
+            return translate(x, frames=frames)
 
     def translate_blocks(
         self,
@@ -128,9 +122,15 @@ class Translator:
         self, source: str, target: str, *, packed: bool = False, storage: bool = False, kept: bool = False
     ) -> Stream:
         """A translation of many blocks; use as a context manager (see `Stream`, for `kept` `canonical`)."""
-        networks = [self.bundle.networks[name] for name in self.route(source, target)]
+        route = self.route(source, target)
+        networks = [self.bundle.networks[name] for name in route]
         statistics = self.bundle.statistics.get(source)
-        return Stream(self.spec(source), self.spec(target), networks, statistics, packed, storage, kept)
+        framed = [self.bundle.harmonics * self.bundle.takes_frames(name) for name in route]
+        return Stream(self.spec(source), self.spec(target), networks, statistics, packed, storage, kept, framed)
+
+    def takes_frames(self, source: str, target: str) -> bool:
+        """Whether a translation needs the frames of the keypoints; ValueError where the model has none."""
+        return any(map(self.bundle.takes_frames, self.route(source, target)))
 
     def ratio(self, source: str, target: str, *, joint: bool = False) -> float | None:
         """The calibrated ratio threshold for matching rows of `source` with rows of `target`.
@@ -191,7 +191,8 @@ class Translator:
             x = from_stored(sample.inputs[source], self.specs[source], self._where)
             stream = self.stream(source, target)
             scale = np.abs(rows).max(initial=1)
-            difference = float(np.abs(stream.probabilities(x) - rows).max(initial=0) / scale)
+            found = stream.probabilities(x, sample.frames.get(source))
+            difference = float(np.abs(found - rows).max(initial=0) / scale)
             if not difference <= PARITY_TOLERANCE:
                 raise ValueError(
                     f"{self._where}: {source} -> {target} is off by {difference:.2g} from the training "
@@ -237,153 +238,3 @@ class Translator:
                     f"{self._where}: no network {name!r}, it has {', '.join(sorted(self.bundle.networks))}"
                 )
         return route
-
-
-class Stream:
-    """Translates blocks of any size from one source to one target, and warns once, where the `with` ends.
-
-    Attributes:
-        target: spec of the rows it gives.
-        rows: rows seen.
-        zero_rows: rows among them that are zero.
-    """
-
-    def __init__(
-        self,
-        source: DescriptorSpec,
-        target: DescriptorSpec,
-        networks: list[Layers],
-        statistics: RowStatistics | None,
-        packed: bool,
-        storage: bool,
-        kept: bool = False,
-    ):
-        self.source, self.target = source, target
-        self.rows = self.zero_rows = 0
-        self._networks = [_Network(layers) for layers in networks]
-        self._deviation = None
-        if statistics is not None:
-            self._deviation = Deviation(statistics, scaled=not (source.normalized or source.binary))
-        self._form, self._storage = {"packed": packed, "kept": kept}, storage
-
-    def __enter__(self) -> Stream:
-        return self
-
-    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        if error is None:
-            for category, message in self.findings():
-                warnings.warn(message, category, stacklevel=3)
-
-    def findings(self) -> list[tuple[type[Warning], str]]:
-        """What the rows seen so far give reason to warn of."""
-        found: list[tuple[type[Warning], str]] = []
-        if self.zero_rows:
-            text = f"{self.zero_rows} of {self.rows} rows of {self.source.name!r} are zero and stay zero"
-            found.append((ZeroRowsWarning, text))
-        deviation = self._deviation.message() if self._deviation is not None else None
-        if deviation is not None:
-            text = f"rows do not look like the {self.source.name!r} of the training: {deviation}"
-            found.append((DeviationWarning, text))
-        return found
-
-    def __call__(self, x: np.ndarray, out: np.ndarray | None = None, where: str = "", first_row: int = 0) -> np.ndarray:
-        """Translates rows.
-
-        Args:
-            x: [N, D] rows of the source; N may be 0. May be a memory-mapped file.
-            out: [N, W] array to fill, of the dtype that the stream gives.
-            where: file or image, for error messages.
-            first_row: what error messages call row 0.
-
-        Returns:
-            [N, W] rows of the target, `out` where given.
-        """
-        n = len(x) if np.ndim(x) == 2 else 0
-        if out is None:
-            spec = self.target
-            width, dtype = (spec.stored_width, spec.stored_dtype) if self._storage else (spec.width, _dtype(spec))
-            out = np.empty((n, width), dtype)
-        for start in range(0, max(n, 1), BLOCK_ROWS):
-            block = x if n == 0 else x[start : start + BLOCK_ROWS]
-            rows = canonical(block, self.source, where=where, first_row=first_row + start, **self._form)
-            y = self._block(rows)
-            out[start : start + len(rows)] = stored(y, self.target) if self._storage else y
-        return out
-
-    def observe(self, x: np.ndarray, where: str = "") -> None:
-        """Counts and compares rows without translating them: those that an earlier run has translated."""
-        for start in range(0, len(x), BLOCK_ROWS):
-            block = x[start : start + BLOCK_ROWS]
-            self._count(canonical(block, self.source, where=where, first_row=start, **self._form))
-
-    def probabilities(self, x: np.ndarray) -> np.ndarray:
-        """Canonical rows -> float32 [N, D], the probability of each bit where the target is binary."""
-        y = self._forward(x.astype(np.float32))
-        if self.target.binary:
-            return _sigmoid(y)
-        return _finish(y, self.target)
-
-    def _block(self, rows: np.ndarray) -> np.ndarray:
-        x, zero = self._count(rows)
-        y = _finish(self._forward(x), self.target)
-        if zero.any():
-            y[zero] = 0
-        return y
-
-    def _count(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The rows as float32 and which of them are zero, once they are counted."""
-        x = rows.astype(np.float32, copy=False)
-        zero = np.asarray(~x.any(axis=1))
-        zeros = int(zero.sum())
-        self.rows += len(x)
-        self.zero_rows += zeros
-        if self._deviation is not None:
-            self._deviation.update(x[~zero] if zeros else x)
-        return x, zero
-
-    def _forward(self, x: np.ndarray) -> np.ndarray:
-        """Raw output of the last network; the embedding between two networks has unit length."""
-        for i, network in enumerate(self._networks):
-            x = network(unit_rows(x) if i > 0 else x)
-        return x
-
-
-class _Network:
-    """An MLP with ReLU between its layers and buffers for one block of rows."""
-
-    def __init__(self, layers: Layers):
-        self._layers = layers
-        self._buffers: list[np.ndarray] = [np.empty((0, len(bias)), np.float32) for _, bias in layers]
-
-    def __call__(self, x: np.ndarray) -> np.ndarray:
-        """float32 [n, in] -> float32 [n, out], a buffer that the next call overwrites."""
-        if len(x) > len(self._buffers[0]):
-            self._buffers = [np.empty((len(x), b.shape[1]), np.float32) for b in self._buffers]
-        last = len(self._layers) - 1
-        for i, (kernel, bias) in enumerate(self._layers):
-            y = self._buffers[i][: len(x)]
-            np.matmul(x, kernel, out=y)
-            y += bias
-            if i < last:
-                np.maximum(y, 0, out=y)
-            x = y
-        return x
-
-
-def _dtype(spec: DescriptorSpec) -> np.dtype:
-    return np.dtype(np.bool_ if spec.binary else np.float32)
-
-
-def _finish(y: np.ndarray, spec: DescriptorSpec) -> np.ndarray:
-    """A network's raw output -> canonical rows; a bit's probability is over 0.5 where its logit is over 0."""
-    if spec.binary:
-        return y > 0
-    if spec.output == "relu":
-        y = np.maximum(y, 0)
-    elif spec.output == "sigmoid":
-        y = _sigmoid(y)
-    return unit_rows(y) if spec.normalized else y
-
-
-def _sigmoid(y: np.ndarray) -> np.ndarray:
-    return 0.5 * (1 + np.tanh(0.5 * y))  # exp(-y) would overflow

@@ -68,7 +68,7 @@ def freeze_members(networks: Networks, bundle: Bundle, scales: Mapping[str, floa
     """The networks with those of the bundle fixed, for rows divided by `scales` (1 where not named)."""
     ones = dict.fromkeys(networks.names, 1.0)
     layers = {
-        name: [{"kernel": k, "bias": b} for k, b in scaled(bundle.networks[name], name, ones | dict(scales))]
+        name: [{"kernel": k, "bias": b} for k, b in scaled(bundle, name, ones | dict(scales))]
         for name in networks.modules
         if name in bundle.networks
     }

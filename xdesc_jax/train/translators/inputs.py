@@ -16,6 +16,7 @@ import numpy as np
 
 from xdesc_jax.config import JitterConfig, TrainConfig
 from xdesc_jax.data import open_source
+from xdesc_jax.data.schema import KEYPOINT as FRAMES
 from xdesc_jax.data.schema import PATCH, PHOTO, RecordInfo
 from xdesc_jax.data.source import Source
 from xdesc_jax.descriptors import DescriptorSpec, get_spec, stored
@@ -24,6 +25,7 @@ from xdesc_jax.features.jitter import JitterSettings, jitter
 from xdesc_jax.features.weights import parse_weights
 from xdesc_jax.files.arrays import read_plain
 from xdesc_jax.files.whole import atomic
+from xdesc_jax.networks import frames as frame_form
 from xdesc_jax.train.randomness import row_keys
 from xdesc_jax.train.state import Batch
 from xdesc_jax.train.translators.step import describe_inputs, read_inputs
@@ -44,17 +46,20 @@ class Statistics:
         scale: the root mean square norm where the descriptor is neither binary nor of unit length, else 1;
             training divides by it, so that every translation loss is in units of a descriptor's length.
         sample: up to 64 rows in stored form, aligned between descriptors.
+        frames: of the sample's keypoints, [n, 2] float32; None where the model takes none.
     """
 
     rows: dict[str, RowStatistics]
     scale: dict[str, float]
     sample: dict[str, np.ndarray]
+    frames: np.ndarray | None = None
 
     def save(self, path: Path) -> None:
         arrays: dict[str, Any] = {}
         for name, rows in self.rows.items():
             arrays |= {f"rows/{name}/{field}": value for field, value in rows.arrays().items()}
             arrays |= {f"scale/{name}": np.float32(self.scale[name]), f"sample/{name}": self.sample[name]}
+        arrays |= {} if self.frames is None else {"frames": self.frames}
         with atomic(path) as temporary, temporary.open("wb") as file:
             np.savez(file, **arrays)
 
@@ -64,6 +69,7 @@ class Statistics:
         rows: dict[str, dict[str, np.ndarray]] = {}
         scale: dict[str, float] = {}
         sample: dict[str, np.ndarray] = {}
+        frames = None
         try:
             for key, values in read_plain(path).items():
                 match key.split("/"):
@@ -73,9 +79,13 @@ class Statistics:
                         scale[name] = float(values)
                     case ["sample", name]:
                         sample[name] = values
+                    case ["frames"]:
+                        frames = values
             if not rows.keys() == scale.keys() == sample.keys():
                 held = [sorted(part) for part in (rows, scale, sample)]
                 raise ValueError(f"rows, scales and samples are of {held}, expected the same descriptors")
+            if frames is not None:
+                frames = frame_form.check(frames, len(next(iter(sample.values()))), "frames")
             figures = {name: RowStatistics(**fields) for name, fields in rows.items()}
             for name, found in figures.items():
                 found.check(len(np.atleast_1d(found.mean)), f"rows/{name}")
@@ -84,7 +94,7 @@ class Statistics:
                     raise ValueError(f"{name!r} has scale and sample {told}, expected a finite one, and rows")
         except (OSError, TypeError, ValueError) as error:
             raise ValueError(f"{path}: statistics of the run cannot be read ({error})") from error
-        return cls(figures, scale, sample)
+        return cls(figures, scale, sample, frames)
 
 
 def choose_specs(info: RecordInfo | None, config: TrainConfig) -> dict[str, DescriptorSpec]:
@@ -96,14 +106,26 @@ def choose_specs(info: RecordInfo | None, config: TrainConfig) -> dict[str, Desc
     if config.inputs == "patches":
         if not config.descriptors:
             raise ValueError("descriptors: name them where they are computed from patches")
-        return {name: get_spec(name) for name in config.descriptors}
+        specs = {name: get_spec(name) for name in config.descriptors}
+        if takes_frames(specs, config):
+            raise ValueError(
+                "inputs is 'patches', which have no frames; a joint space of frame 'image' needs 'columns'"
+            )
+        return specs
     assert info is not None
     names = config.descriptors or tuple(info.specs)
     if config.model.kind == "pair" and len(names) < 2:
         raise ValueError(f"pair networks need two descriptors or more, found {list(names)}")
     if missing := [name for name in names if name not in info.specs]:
         raise ValueError(f"{info.path}: records lack {missing} (they hold {', '.join(info.specs)})")
-    return {name: info.specs[name] for name in names}
+    specs = {name: info.specs[name] for name in names}
+    frame_form.space_of(specs, config.model.frame)  # refuses descriptors that it does not allow
+    return specs
+
+
+def takes_frames(specs: Mapping[str, DescriptorSpec], config: TrainConfig) -> bool:
+    """Whether the model of a run takes the keypoints' frames."""
+    return frame_form.space_of(specs, config.model.frame) == frame_form.IMAGE
 
 
 def open_split(
@@ -117,7 +139,7 @@ def open_split(
 ) -> Source:
     """One split of the records with the columns that this run reads; of several hosts, this host's part."""
     patches = config.inputs == "patches"
-    columns = [] if patches else list(specs)
+    columns = [] if patches else [*specs, *[FRAMES] * takes_frames(specs, config)]
     return open_source(
         data, split, batch_size, columns=columns, patches=patches, seed=config.data_seed, host=host,
         num_hosts=num_hosts, resident=config.resident,
@@ -165,7 +187,7 @@ def weight_files(config: TrainConfig, specs: Mapping[str, DescriptorSpec]) -> di
 def collect_rows(
     batches: Iterable[Mapping[str, np.ndarray]], inputs_of: InputsOf, rows: int
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Canonical rows of the first batches, [n, D] each, and their photos [n]; padding left out, n at most `rows`."""
+    """What the networks take of the first batches, [n, D] each, and their photos [n]; n at most `rows`, no padding."""
     parts: list[dict[str, np.ndarray]] = []
     photos: list[np.ndarray] = []
     compiled = jax.jit(inputs_of)
@@ -186,10 +208,20 @@ def measure_statistics(
     """Figures of the first rows of the first epoch, and a sample."""
     ones = dict.fromkeys(specs, 1.0)
     found, photos = collect_rows(source.epoch(0), inputs_function(config, specs, ones, augment=False), rows)
+    frames = found.pop(FRAMES, None)
+    if frames is not None:
+        try:
+            frame_form.check(frames, len(photos))
+        except ValueError as error:
+            raise ValueError(
+                f"{source.info.path}: the model takes the keypoints' frames, which these rows lack: {error}; make "
+                "records of keypoints with scales and orientations"
+            ) from error
     return Statistics(
         rows={name: RowStatistics.of(x, photos) for name, x in found.items()},
         scale={name: typical_norm(x) if plain(specs[name]) else 1.0 for name, x in found.items()},
         sample={name: stored(_canonical(x[:SAMPLE_ROWS], specs[name]), specs[name]) for name, x in found.items()},
+        frames=None if frames is None else frames[:SAMPLE_ROWS],
     )
 
 

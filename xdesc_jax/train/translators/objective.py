@@ -1,6 +1,7 @@
 """The objective of a training step: translation and matching sums of all networks on one device's rows.
 
-In: networks with their variables and canonical rows. Out: sums by loss, which add up over devices, and new running
+In: networks with their variables, canonical rows by descriptor and, where the networks take them, frames [B, 2] of the
+keypoints under the name of their column. Out: sums by loss, which add up over devices, and new running
 statistics. Pure functions; `train/translators/step` differentiates them.
 """
 
@@ -14,15 +15,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from xdesc_jax.data.schema import KEYPOINT as FRAMES
 from xdesc_jax.networks import losses, mlp
 from xdesc_jax.networks.losses import Rows, Sum
 from xdesc_jax.networks.mlp import Networks
 
 
 def apply_training(
-    networks: Networks, params: Any, batch_stats: Any, name: str, x: jax.Array, mask: jax.Array
-) -> tuple[jax.Array, Any]:
+    networks: Networks, params: Any, batch_stats: Any, name: str, x: jax.Array, mask: jax.Array,
+    frames: jax.Array | None = None,
+) -> tuple[jax.Array, Any]:  # fmt: skip
     """One network with batch statistics: raw output and its new running statistics (frozen ones have none)."""
+    x = mlp.with_frames(networks, name, x, frames)
     if name in networks.frozen:
         return mlp.forward(networks.frozen[name], x), None
     variables = {"params": params[name], "batch_stats": batch_stats[name]}
@@ -37,7 +41,7 @@ def embed_all(
     embeddings, changed = [], {}
     for name in networks.names:
         key = f"encoder/{name}"
-        raw, changed[key] = apply_training(networks, params, stats, key, inputs[name], mask)
+        raw, changed[key] = apply_training(networks, params, stats, key, inputs[name], mask, inputs.get(FRAMES))
         embeddings.append(mlp.unit(raw))
     return jnp.stack(embeddings), _trained(networks, changed)
 
@@ -67,7 +71,8 @@ def translation_loss(
     sums, predictions, changed = {}, {}, {}
     for name, embeddings in sources.items():
         key, rows = f"decoder/{name}", embeddings.reshape(-1, embeddings.shape[-1])
-        raw, changed[key] = apply_training(networks, params, stats, key, rows, masks[name].reshape(-1))
+        mask = masks[name].reshape(-1)
+        raw, changed[key] = apply_training(networks, params, stats, key, rows, mask, inputs.get(FRAMES))
         spec = networks.specs[name]
         predictions[name] = mlp.finish(raw, spec).reshape(*embeddings.shape[:2], -1)
         errors = losses.translation_error(predictions[name], inputs[name], spec.binary)
@@ -216,7 +221,7 @@ def pair_loss(
     ids_of: dict[str, list[jax.Array]] = {name: [] for name in networks.names}
     for key in networks.modules:
         _, source, target = key.split("/")
-        raw, changed[key] = apply_training(networks, params, stats, key, inputs[source], mask)
+        raw, changed[key] = apply_training(networks, params, stats, key, inputs[source], mask, inputs.get(FRAMES))
         spec = networks.specs[target]
         prediction = mlp.finish(raw, spec)
         use = jnp.array(True)

@@ -15,6 +15,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from xdesc_jax.config import TrainConfig
+from xdesc_jax.data.schema import KEYPOINT as FRAMES
+from xdesc_jax.data.schema import MASK
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.networks import mlp
 from xdesc_jax.networks.losses import Sum
@@ -85,8 +87,12 @@ def canonical_rows(x: jax.Array, spec: DescriptorSpec, scale: float) -> jax.Arra
 
 
 def read_inputs(batch: Batch, specs: Mapping[str, DescriptorSpec], scales: Mapping[str, float]) -> dict[str, jax.Array]:
-    """Descriptor columns of a batch, in the form the networks take."""
-    return {name: canonical_rows(batch[name], spec, scales[name]) for name, spec in specs.items()}
+    """Descriptor columns of a batch, in the form the networks take; frames [B, 2], where the batch has keypoints."""
+    rows = {name: canonical_rows(batch[name], spec, scales[name]) for name, spec in specs.items()}
+    if FRAMES not in batch:
+        return rows
+    # Rows of padding are zero, and so would be their sigma, of which the networks take the logarithm.
+    return rows | {FRAMES: jnp.where(batch[MASK][:, None], batch[FRAMES][:, 2:], 1.0)}
 
 
 def describe_inputs(

@@ -16,6 +16,7 @@ import numpy as np
 
 from xdesc_jax.config import TrainConfig, from_dict
 from xdesc_jax.descriptors import DescriptorSpec
+from xdesc_jax.networks import frames as frame_form
 from xdesc_jax.networks import mlp
 from xdesc_jax.train.checkpoint import Position, load_state
 from xdesc_jax.train.run_directory import figures_at, read_settings
@@ -45,6 +46,8 @@ class TrainedModel:
         config: the resolved configuration.
         provenance: data, steps, figures, versions.
         base: the model whose frozen networks are among these, and whose joint space it is; None where all are new.
+        frame, harmonics: of the joint space, see `Bundle`.
+        sample_frames: of the keypoints of the samples [n, 2]; none where the networks take none.
     """
 
     kind: str
@@ -56,6 +59,9 @@ class TrainedModel:
     config: dict[str, Any]
     provenance: dict[str, Any]
     base: Bundle | None = None
+    frame: str = frame_form.KEYPOINT
+    harmonics: int = frame_form.HARMONICS
+    sample_frames: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
 
 def load_model(run: Path | str, which: str = "best") -> TrainedModel:
@@ -78,9 +84,12 @@ def load_model(run: Path | str, which: str = "best") -> TrainedModel:
         kind=config.model.kind,
         specs=specs,
         embedding_width=config.model.embedding_width if config.model.kind == "encoder_decoder" else 0,
-        networks={key: _layers(state, key, statistics.scale) for key in networks.modules},
+        networks={key: _layers(state, key, specs, statistics.scale) for key in networks.modules},
         statistics=statistics.rows,
         samples=statistics.sample,
+        sample_frames={} if statistics.frames is None else dict.fromkeys(specs, statistics.frames),
+        frame=networks.frame,
+        harmonics=networks.harmonics,
         config=dataclasses.asdict(config),
         provenance=_provenance(run, settings, config, position),
     )
@@ -102,7 +111,9 @@ def _provenance(run: Path, settings: dict[str, Any], config: TrainConfig, positi
     }  # fmt: skip
 
 
-def _layers(state: TrainState, key: str, scales: dict[str, float]) -> list[dict[str, np.ndarray]]:
+def _layers(
+    state: TrainState, key: str, specs: dict[str, DescriptorSpec], scales: dict[str, float]
+) -> list[dict[str, np.ndarray]]:
     """One network as layers, with the scale that training divides unnormalised descriptors by folded in."""
     params, stats = (state.weights[kind][key] for kind in ("params", "batch_stats"))
     count = sum(name.startswith("linear") for name in params)
@@ -114,8 +125,9 @@ def _layers(state: TrainState, key: str, scales: dict[str, float]) -> list[dict[
             layer["bias"] = np.zeros(layer["kernel"].shape[1])  # none before a batch norm
         layers.append({k: np.array(v, np.float32) for k, v in layer.items()})
     role, source, *target = key.split("/")
+    width = specs[source].width
     if role in ("encoder", "pair"):
-        layers[0]["kernel"] /= np.float32(scales[source])
+        layers[0]["kernel"][:width] /= np.float32(scales[source])  # behind them stand those of frames
     if role in ("decoder", "pair"):
         factor = np.float32(scales[target[0] if target else source])
         layers[-1] = {k: v * factor for k, v in layers[-1].items()}
@@ -133,6 +145,7 @@ def extend(model: TrainedModel, base: Bundle) -> TrainedModel:
         specs=base.specs | model.specs,
         networks=networks | model.networks,
         statistics=model.statistics | base.statistics,
+        sample_frames=base.sample.frames | model.sample_frames,
         samples=base.sample.inputs | model.samples,  # the run's own rows are aligned with the new descriptor's
         provenance=model.provenance | {"frozen": frozen},
         base=base,

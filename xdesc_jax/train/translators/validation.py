@@ -1,8 +1,9 @@
 """Validation: how well every source translates to every target, and matches in the joint space.
 
-In: variables and aligned rows of photos not trained on. Out: translation error per pair, bit accuracy, and
-rank-1 retrieval for every source -> target and for every pair in the joint space. All of it is one program, whose size
-grows with the number of descriptors and not with that of their pairs, and leaves the device in one transfer.
+In: variables, aligned rows of photos not trained on, and frames of their keypoints where the networks take them. Out:
+translation error per pair, bit accuracy, and rank-1 retrieval for every source -> target and for every pair in the
+joint space. All of it is one program, whose size grows with the number of descriptors and not with that of their pairs,
+and leaves the device in one transfer.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from xdesc_jax.data.schema import KEYPOINT as FRAMES
 from xdesc_jax.networks import losses, mlp
 from xdesc_jax.networks.mlp import Networks, Variables
 from xdesc_jax.train.rank1 import share_found_first
@@ -67,13 +69,13 @@ def measured(networks: Networks, variables: Variables, rows: Rows) -> dict[str, 
 
 def _of_joint_space(networks: Networks, variables: Variables, rows: Rows) -> dict[str, dict[Any, jax.Array]]:
     """Embeddings are stacked, so that what follows is written once a target, and once for all pairs."""
-    names = networks.names
-    embedded = jnp.stack([mlp.embed(networks, variables, rows[name], name) for name in names])  # [A, N, E]
+    names, frames = networks.names, rows.get(FRAMES)
+    embedded = jnp.stack([mlp.embed(networks, variables, rows[name], name, frames) for name in names])  # [A, N, E]
     found: dict[str, dict[Any, jax.Array]] = {"translation_error": {}, "bit_accuracy": {}, "rank1": {}}
     for target in names:
 
         def one(z: jax.Array, target: str = target) -> dict[str, jax.Array]:
-            raw = mlp.apply(networks, variables, f"decoder/{target}", z)
+            raw = mlp.apply(networks, variables, f"decoder/{target}", z, frames)
             return _compared(networks, mlp.finish(raw, networks.specs[target]), rows[target], target)
 
         for measure, values in lax.map(one, embedded).items():
@@ -92,7 +94,7 @@ def _of_pair_networks(networks: Networks, variables: Variables, rows: Rows) -> d
     for source in networks.names:
         for target in networks.names:
             if source != target:
-                predicted = mlp.translate(networks, variables, rows[source], source, target)
+                predicted = mlp.translate(networks, variables, rows[source], source, target, rows.get(FRAMES))
                 for measure, value in _compared(networks, predicted, rows[target], target).items():
                     found[measure][source, target] = value
     return found

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xdesc_jax.data.schema import KEYPOINT as FRAMES
 from xdesc_jax.networks import mlp
 from xdesc_jax.networks.batch_norm import masked_moments
 from xdesc_jax.networks.mlp import BN_EPSILON, Networks
@@ -36,7 +37,7 @@ def start_from_bundle(
         state: fresh; gives the weights of descriptors that the bundle lacks.
         networks: the model to train.
         bundle: where to start from.
-        rows: canonical rows [N, D] by descriptor, of the kind to be trained on, divided by `scales`.
+        rows: canonical rows [N, D] by descriptor, of the kind to be trained on, divided by `scales`, and frames.
         scales: what this run divides unnormalised descriptors by.
 
     Raises:
@@ -44,18 +45,21 @@ def start_from_bundle(
     """
     shared = check_fit(bundle, networks, state)
     params, stats = dict(state.params), dict(state.batch_stats)
+    frames = rows.get(FRAMES)
     encoders = [name for name in shared if not name.startswith("decoder/")]
     decoders = [name for name in shared if name.startswith("decoder/")]
     for name in encoders:
         source = name.split("/")[1]
-        layers = scaled(bundle.networks[name], name, scales)
-        params[name], stats[name] = _unfold(layers, rows[source], "norm0" in params[name])
+        layers = scaled(bundle, name, scales)
+        x = mlp.with_frames(networks, name, rows[source], frames)
+        params[name], stats[name] = _unfold(layers, x, "norm0" in params[name])
     if decoders:
         variables = {"params": params, "batch_stats": stats}
-        embeddings = jnp.concatenate([mlp.embed(networks, variables, rows[n], n) for n in networks.names])
+        embeddings = jnp.concatenate([mlp.embed(networks, variables, rows[n], n, frames) for n in networks.names])
         for name in decoders:
-            layers = scaled(bundle.networks[name], name, scales)
-            params[name], stats[name] = _unfold(layers, embeddings, "norm0" in params[name])
+            layers = scaled(bundle, name, scales)
+            x = mlp.with_frames(networks, name, embeddings, frames)
+            params[name], stats[name] = _unfold(layers, x, "norm0" in params[name])
     started = dataclasses.replace(state, params=params, batch_stats=stats)
     return with_average(started, state.average is not None)
 
@@ -68,6 +72,9 @@ def check_fit(bundle: Bundle, networks: Networks, state: TrainState, *, frozen: 
     """
     if bundle.kind != networks.kind:
         raise ValueError(f"--init: the model is of kind {bundle.kind!r}, the configuration's of {networks.kind!r}")
+    if (bundle.frame, bundle.harmonics) != (networks.frame, networks.harmonics):
+        held, wanted = (f"{m.frame!r} with {m.harmonics} harmonics" for m in (bundle, networks))
+        raise ValueError(f"--init: the model's joint space is of frame {held}, the configuration's of {wanted}")
     shared = [name for name in networks.modules if name in bundle.networks]
     if not shared:
         raise ValueError(f"--init: the model holds {sorted(bundle.specs)}, none of {list(networks.names)}")
@@ -89,12 +96,14 @@ def _check(name: str, bundle: Bundle, networks: Networks, state: TrainState, fro
         raise ValueError(f"--init: {name} has layers {held}, the configuration wants {wanted}")
 
 
-def scaled(layers: Any, name: str, scales: Mapping[str, float]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Layers for rows divided by the run's scales."""
+def scaled(bundle: Bundle, name: str, scales: Mapping[str, float]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Layers of one of the model's networks for rows divided by the run's scales."""
     role, source, *target = name.split("/")
-    layers = [(np.asarray(k), np.asarray(b)) for k, b in layers]
+    layers = [(np.asarray(k), np.asarray(b)) for k, b in bundle.networks[name]]
     if role in ("encoder", "pair"):
-        layers[0] = (layers[0][0] * np.float32(scales[source]), layers[0][1])
+        kernel = layers[0][0].copy()
+        kernel[: bundle.specs[source].width] *= np.float32(scales[source])  # behind them stand those of frames
+        layers[0] = (kernel, layers[0][1])
     if role in ("decoder", "pair"):
         factor = np.float32(scales[target[0] if target else source])
         layers[-1] = (layers[-1][0] / factor, layers[-1][1] / factor)

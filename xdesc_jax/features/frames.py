@@ -1,0 +1,64 @@
+"""Frames of keypoints: the one module that knows how files and libraries write them down.
+
+In: what a feature file, a COLMAP database or OpenCV says of a keypoint. Out: float32 [N, 2]: sigma in px, and the
+orientation in radians from x towards y (clockwise as one sees it, y points down), both in the pixels of the photo as
+they lie in its file: EXIF orientation is never applied, by COLMAP neither. None where nothing is known of them.
+
+    feature files       `scales` sigma, `oris` radians; or `affine` [N, 2, 2], of which COLMAP's reading is taken
+    COLMAP databases    4 columns: x, y, sigma, radians; 6: x, y and the shape a11 a12 a21 a22; 2: none
+    OpenCV              `size`, the diameter of sigma's circle, and `angle` in degrees in the same sense
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from xdesc_jax.features.keypoints import from_colmap
+
+
+class Shaped(Protocol):
+    """What has frames; `store.ImageFeatures` does."""
+
+    @property
+    def scales(self) -> np.ndarray | None: ...
+    @property
+    def oris(self) -> np.ndarray | None: ...
+    @property
+    def affine(self) -> np.ndarray | None: ...
+
+
+def of_features(features: Shaped) -> np.ndarray | None:
+    """Frames of the keypoints of a photo; None where they lack scales or orientations."""
+    if features.scales is not None and features.oris is not None:
+        return np.stack([features.scales, features.oris], axis=1).astype(np.float32)
+    return None if features.affine is None else of_shapes(features.affine)
+
+
+def of_shapes(shapes: np.ndarray) -> np.ndarray:
+    """Frames of affine shapes [N, 2, 2] as COLMAP reads them: mean length of the columns, direction of the first."""
+    sigma = np.linalg.norm(shapes, axis=1).mean(axis=1)
+    return np.stack([sigma, np.arctan2(shapes[:, 1, 0], shapes[:, 0, 0])], axis=1).astype(np.float32)
+
+
+def has_frames(columns: np.ndarray) -> bool:
+    """Whether COLMAP's keypoints [N, 2 | 4 | 6] say more than where they are.
+
+    COLMAP writes features that have none, as ALIKED's, with sigma 1 and orientation 0 throughout.
+    """
+    if columns.shape[1] == 2:
+        return False
+    keypoints = from_colmap(columns)
+    plain = (keypoints.scales == 1) & (keypoints.oris == 0) if keypoints.affine is None else np.zeros(1, bool)
+    return not (len(plain) and plain.all())
+
+
+def of_colmap(columns: np.ndarray) -> np.ndarray | None:
+    """Frames of COLMAP's keypoints, float32 [N, 2 | 4 | 6]; None where they have none."""
+    return of_features(from_colmap(columns)) if has_frames(columns) else None
+
+
+def of_opencv(sizes: np.ndarray, angles_deg: np.ndarray) -> np.ndarray:
+    """Frames of OpenCV's keypoints: `size` and `angle` of each, [N]; an angle of -1 says that there is none."""
+    return np.stack([np.asarray(sizes) / 2, np.deg2rad(angles_deg)], axis=1).astype(np.float32)

@@ -1,0 +1,207 @@
+"""A translation of any number of rows, in numpy: what `Translator` hands out for a source and a target.
+
+In: blocks of rows, stored or canonical, the networks between the two ends, and frames of the keypoints where they take
+them. Out: rows of the target, and what the rows seen give reason to warn of. Any number of rows passes in blocks
+through buffers that are made once, so memory stays at input, output and some tens of MB. Imports numpy alone.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+
+from xdesc_jax.descriptors import DescriptorSpec, canonical, stored, unit_rows
+from xdesc_jax.networks import frames as frame_form
+from xdesc_jax.translation.bundle import Layers
+from xdesc_jax.translation.deviation import Deviation, RowStatistics
+
+# 2048 x 1024 floats are 8 MB: large enough for full matrix-product speed, and the passes for bias and ReLU
+# still find the block in the last-level cache.
+BLOCK_ROWS = 2048
+
+
+class ZeroRowsWarning(UserWarning):
+    """Zero descriptors (dark or flat patches) were given; their translations are zero rows."""
+
+
+class DeviationWarning(UserWarning):
+    """Rows do not look like those the model was trained on, as with another implementation or scale."""
+
+
+class Stream:
+    """Translates blocks of any size from one source to one target, and warns once, where the `with` ends.
+
+    Attributes:
+        target: spec of the rows it gives.
+        rows: rows seen.
+        zero_rows: rows among them that are zero.
+        takes_frames: whether blocks come with the frames of their keypoints.
+    """
+
+    def __init__(
+        self,
+        source: DescriptorSpec,
+        target: DescriptorSpec,
+        networks: list[Layers],
+        statistics: RowStatistics | None,
+        packed: bool,
+        storage: bool,
+        kept: bool = False,
+        framed: Sequence[int] = (0, 0),
+    ):
+        self.source, self.target = source, target
+        self.rows = self.zero_rows = 0
+        self._networks = [_Network(layers, harmonics) for layers, harmonics in zip(networks, framed, strict=False)]
+        self.takes_frames = any(framed)
+        self._deviation = None
+        if statistics is not None:
+            self._deviation = Deviation(statistics, scaled=not (source.normalized or source.binary))
+        self._form, self._storage = {"packed": packed, "kept": kept}, storage
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error is None:
+            for category, message in self.findings():
+                warnings.warn(message, category, stacklevel=3)
+
+    def findings(self) -> list[tuple[type[Warning], str]]:
+        """What the rows seen so far give reason to warn of."""
+        found: list[tuple[type[Warning], str]] = []
+        if self.zero_rows:
+            text = f"{self.zero_rows} of {self.rows} rows of {self.source.name!r} are zero and stay zero"
+            found.append((ZeroRowsWarning, text))
+        deviation = self._deviation.message() if self._deviation is not None else None
+        if deviation is not None:
+            text = f"rows do not look like the {self.source.name!r} of the training: {deviation}"
+            found.append((DeviationWarning, text))
+        return found
+
+    def __call__(
+        self, x: np.ndarray, out: np.ndarray | None = None, where: str = "", first_row: int = 0,
+        frames: np.ndarray | None = None,
+    ) -> np.ndarray:  # fmt: skip
+        """Translates rows.
+
+        Args:
+            x: [N, D] rows of the source; N may be 0. May be a memory-mapped file.
+            out: [N, W] array to fill, of the dtype that the stream gives.
+            where: file or image, for error messages.
+            first_row: what error messages call row 0.
+            frames: [N, 2] of the keypoints, sigma px and orientation in radians; of no effect where none are taken.
+
+        Returns:
+            [N, W] rows of the target, `out` where given.
+        """
+        n = len(x) if np.ndim(x) == 2 else 0
+        frames = self._checked(frames, n, where)
+        if out is None:
+            spec = self.target
+            width, dtype = (spec.stored_width, spec.stored_dtype) if self._storage else (spec.width, _dtype(spec))
+            out = np.empty((n, width), dtype)
+        for start in range(0, max(n, 1), BLOCK_ROWS):
+            block = x if n == 0 else x[start : start + BLOCK_ROWS]
+            rows = canonical(block, self.source, where=where, first_row=first_row + start, **self._form)
+            y = self._block(rows, frames if frames is None else frames[start : start + BLOCK_ROWS])
+            out[start : start + len(rows)] = stored(y, self.target) if self._storage else y
+        return out
+
+    def observe(self, x: np.ndarray, where: str = "") -> None:
+        """Counts and compares rows without translating them: those that an earlier run has translated."""
+        for start in range(0, len(x), BLOCK_ROWS):
+            block = x[start : start + BLOCK_ROWS]
+            self._count(canonical(block, self.source, where=where, first_row=start, **self._form))
+
+    def probabilities(self, x: np.ndarray, frames: np.ndarray | None = None) -> np.ndarray:
+        """Canonical rows -> float32 [N, D], the probability of each bit where the target is binary."""
+        y = self._forward(x.astype(np.float32), self._checked(frames, len(x), ""))
+        if self.target.binary:
+            return _sigmoid(y)
+        return _finish(y, self.target)
+
+    def _checked(self, frames: np.ndarray | None, n: int, where: str) -> np.ndarray | None:
+        if not self.takes_frames:
+            return None
+        if frames is not None:
+            return frame_form.check(frames, n, where)
+        at, source, target = f"{where}: " if where else "", self.source.name, self.target.name
+        if self.source.frame == frame_form.KEYPOINT and not self.source.is_embedding:
+            raise ValueError(
+                f"{at}rows of {source!r} come without the scales and orientations of their keypoints, which the model "
+                f"needs to make {target!r} of them"
+            )
+        raise ValueError(
+            f"{at}{source} -> {target}: from a descriptor without frames to one with them there is no translation, "
+            "only the joint space (target 'embedding'): no scales and orientations came with these rows"
+        )
+
+    def _block(self, rows: np.ndarray, frames: np.ndarray | None) -> np.ndarray:
+        x, zero = self._count(rows)
+        y = _finish(self._forward(x, frames), self.target)
+        if zero.any():
+            y[zero] = 0
+        return y
+
+    def _count(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The rows as float32 and which of them are zero, once they are counted."""
+        x = rows.astype(np.float32, copy=False)
+        zero = np.asarray(~x.any(axis=1))
+        zeros = int(zero.sum())
+        self.rows += len(x)
+        self.zero_rows += zeros
+        if self._deviation is not None:
+            self._deviation.update(x[~zero] if zeros else x)
+        return x, zero
+
+    def _forward(self, x: np.ndarray, frames: np.ndarray | None) -> np.ndarray:
+        """Raw output of the last network; the embedding between two networks has unit length."""
+        for i, network in enumerate(self._networks):
+            x = network(unit_rows(x) if i > 0 else x, frames)
+        return x
+
+
+class _Network:
+    """An MLP with ReLU between its layers and buffers for one block of rows; of `harmonics` over 0, it takes frames."""
+
+    def __init__(self, layers: Layers, harmonics: int):
+        self._layers, self._harmonics = layers, harmonics
+        self._buffers: list[np.ndarray] = [np.empty((0, len(bias)), np.float32) for _, bias in layers]
+
+    def __call__(self, x: np.ndarray, frames: np.ndarray | None) -> np.ndarray:
+        """float32 [n, in] -> float32 [n, out], a buffer that the next call overwrites."""
+        if self._harmonics:
+            assert frames is not None
+            x = np.concatenate([x, frame_form.encode(frames, self._harmonics)], axis=1)
+        if len(x) > len(self._buffers[0]):
+            self._buffers = [np.empty((len(x), b.shape[1]), np.float32) for b in self._buffers]
+        last = len(self._layers) - 1
+        for i, (kernel, bias) in enumerate(self._layers):
+            y = self._buffers[i][: len(x)]
+            np.matmul(x, kernel, out=y)
+            y += bias
+            if i < last:
+                np.maximum(y, 0, out=y)
+            x = y
+        return x
+
+
+def _dtype(spec: DescriptorSpec) -> np.dtype:
+    return np.dtype(np.bool_ if spec.binary else np.float32)
+
+
+def _finish(y: np.ndarray, spec: DescriptorSpec) -> np.ndarray:
+    """A network's raw output -> canonical rows; a bit's probability is over 0.5 where its logit is over 0."""
+    if spec.binary:
+        return y > 0
+    if spec.output == "relu":
+        y = np.maximum(y, 0)
+    elif spec.output == "sigmoid":
+        y = _sigmoid(y)
+    return unit_rows(y) if spec.normalized else y
+
+
+def _sigmoid(y: np.ndarray) -> np.ndarray:
+    return 0.5 * (1 + np.tanh(0.5 * y))  # exp(-y) would overflow
