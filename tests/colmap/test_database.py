@@ -59,7 +59,7 @@ def test_photo_without_keypoints_has_zero_rows(database):
 def test_sift_descriptors_are_read_and_others_refused(database):
     with DatabaseReader(database) as reader:
         assert reader.sift("sub/\u00e9.jpg").tolist() == [[2] * 128]
-        with pytest.raises(ValueError, match="'c.jpg' have type -1 and 128 bytes, expected SIFT"):
+        with pytest.raises(ValueError, match="'c.jpg' have type UNDEFINED and 128 bytes, expected SIFT"):
             reader.sift("c.jpg")
 
 

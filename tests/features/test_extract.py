@@ -349,5 +349,5 @@ def test_keypoints_of_a_database_without_scales_are_refused_as_those_of_a_file(p
         for name in NAMES:
             camera = db.write_camera(pycolmap.Camera(model="SIMPLE_PINHOLE", width=60, height=50, params=[50, 30, 25]))
             db.write_keypoints(db.write_image(pycolmap.Image(name=name, camera_id=camera)), np.ones((1, 2), np.float32))
-    with pytest.raises(ValueError, match=r"points.db: 'A.png': the database holds positions alone \(2 columns\)"):
+    with pytest.raises(ValueError, match=r"points.db: 'A.png': the database holds positions alone, as of ALIKED"):
         extract(photos, tmp_path / "out", descriptors=("opencv-sift",), keypoints=str(tmp_path / "points.db"))

@@ -47,7 +47,9 @@ def test_a_database_of_colmap_3_is_described(old):
     assert (found["images"], found["cameras"], found["rigs"], found["frames"]) == (4, 1, None, None)
     assert found["keypoints"] == {"total": 8, "min": 0, "median": 1, "max": 5}
     assert found["keypoint_columns"] == {"6": 2}
-    assert found["descriptors"] == [{"spec": "colmap-sift", "translated_from": None, "images": 2, "rows": 8}]
+    assert found["descriptors"] == [
+        {"spec": "colmap-sift", "type": "SIFT", "translated_from": None, "images": 2, "rows": 8}
+    ]
     assert (found["images_without_keypoints"], found["images_without_descriptors"]) == (2, 2)
     assert (found["matched_pairs"], found["matches"], found["verified_pairs"]) == (1, 2, 1)
     assert found["xdesc_tables"] is None and found["ratios"] == {} and "image_list" not in found
@@ -73,13 +75,13 @@ def test_a_translated_database_says_what_each_image_is_and_was(old, tmp_path):
     out = translate(tmp_path / "mixed.db", tmp_path / "out.db", descriptor="colmap-sift", target="plain", model=model)
     found = inspect(out, images=True)
     assert found["descriptors"] == [
-        {"spec": "bits", "translated_from": None, "images": 1, "rows": 3},
-        {"spec": "plain", "translated_from": "colmap-sift", "images": 1, "rows": 5},
+        {"spec": "bits", "type": "UNDEFINED", "translated_from": None, "images": 1, "rows": 3},
+        {"spec": "plain", "type": "UNDEFINED", "translated_from": "colmap-sift", "images": 1, "rows": 5},
     ]
     assert found["ratios"] == {"colmap-sift->plain": 0.7}
     assert found["xdesc_tables"] == "1" and found["attributes"]["model"] == "model.safetensors"
     image = {"name": "a b.jpg", "keypoints": 5, "columns": 6, "rows": 5, "spec": "plain"}
-    assert found["image_list"][0] == image | {"translated_from": "colmap-sift", "damage": None}
+    assert found["image_list"][0] == image | {"type": "UNDEFINED", "translated_from": "colmap-sift", "damage": None}
 
 
 def test_damaged_and_unknown_rows_are_told_and_not_refused(old, tmp_path):
@@ -87,7 +89,7 @@ def test_damaged_and_unknown_rows_are_told_and_not_refused(old, tmp_path):
     edit(old, "UPDATE descriptors SET cols = 64, data = zeroblob(192) WHERE image_id = 3")
     found = inspect(old)
     assert found["damaged"] == ["a b.jpg: descriptors hold 1 bytes, expected 640 for 5 x 128"]
-    assert [d["spec"] for d in found["descriptors"]] == ["colmap-sift", "not said (type 0, 64 bytes)"]
+    assert [d["spec"] for d in found["descriptors"]] == ["colmap-sift", "not said (type SIFT, 64 bytes)"]
 
 
 def test_nothing_is_changed(old, store):

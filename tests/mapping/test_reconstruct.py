@@ -170,9 +170,11 @@ def test_a_database_or_models_of_others_are_never_replaced(inputs, made, tmp_pat
 
 def test_stores_without_matches_and_databases_with_options_of_stores_are_refused(inputs, made, tmp_path, capsys):
     assert cli.main(["reconstruct", str(inputs / "a.h5"), str(tmp_path / "out")]) == 2
-    assert "matches are given by --matches, or lie in a single COLMAP database" in capsys.readouterr().err
+    assert (
+        "matches are given by --matches, made by --pairs, or lie in a single COLMAP database" in capsys.readouterr().err
+    )
     assert cli.main(["reconstruct", str(made / "database.db"), str(tmp_path / "out"), "--camera-per", "size"]) == 2
-    assert "--camera-per needs --matches" in capsys.readouterr().err
+    assert "--camera-per needs --matches or --pairs" in capsys.readouterr().err
 
 
 def test_a_reconstruction_started_twice_says_who_reconstructs(inputs, tmp_path, capsys):

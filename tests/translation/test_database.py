@@ -183,7 +183,7 @@ def test_rows_of_which_nothing_is_said_need_the_source_and_its_width(model, data
         writer.set_descriptors("sub/é.jpg", rows, SPECS["plain"], None)
     edit(tmp_path / "mine.db", "DROP TABLE xdesc_images")
     assert run(tmp_path / "mine.db", tmp_path / "out.db", "--target", "bits", "--model", model) == 2
-    assert "does not say which descriptor 'sub/é.jpg' holds (type -1, 36 bytes)" in capsys.readouterr().err
+    assert "does not say which descriptor 'sub/é.jpg' holds (type UNDEFINED, 36 bytes)" in capsys.readouterr().err
     out = translate(tmp_path / "mine.db", tmp_path / "out.db", descriptor="plain", target="bits", model=model)
     with DatabaseReader(out) as reader:
         expected = Translator.load(model).translate(rows, "plain", "bits", storage=True)

@@ -19,12 +19,11 @@ import numpy as np
 from xdesc_jax import console
 from xdesc_jax.colmap import database_file, own_tables
 from xdesc_jax.colmap.camera_models import CAMERA_MODELS
+from xdesc_jax.colmap.descriptor_types import SIFT_TYPE, own_record, type_name, typed_spec
 from xdesc_jax.colmap.model import Camera
-from xdesc_jax.descriptors import DescriptorSpec, get_spec, in_stored_dtype
+from xdesc_jax.descriptors import DescriptorSpec, in_stored_dtype
 
-SIFT_TYPE, OTHER_TYPE = 0, -1  # pycolmap.FeatureExtractorType.SIFT and UNDEFINED
 SIFT_WIDTH = 128  # bytes
-SIFT_NAME = "colmap-sift"
 MAX_IMAGES = 2147483647  # COLMAP's pair id is MAX_IMAGES * smaller image id + larger one
 # Those that are read; a view of such a name would run a program of others.
 _TABLES = ("cameras", "images", "keypoints", "descriptors", "matches", "two_view_geometries", "inlier_matches", "rigs",
@@ -48,16 +47,6 @@ def is_database(path: Path | str) -> bool:
     if not start.startswith((_SQLITE, _HDF5)):
         raise ValueError(f"{path}: neither a feature file (HDF5) nor a COLMAP database (SQLite)")
     return start.startswith(_SQLITE)
-
-
-def own_record(recorded: DescriptorSpec | None, kind: int | None) -> DescriptorSpec | None:
-    """What our tables say of an image, unless COLMAP, which does not know of them, extracted its SIFT anew.
-
-    Args:
-        recorded: as our tables say; None where they do not.
-        kind: COLMAP's type of its descriptors; None where it has none.
-    """
-    return None if recorded is not None and kind == SIFT_TYPE and recorded.name != SIFT_NAME else recorded
 
 
 def _dtypes(spec: DescriptorSpec) -> dict[int, np.dtype]:
@@ -221,8 +210,8 @@ class DatabaseReader:
         kind = self.blobs("descriptors")[self.ids[name]].kind
         if kind != SIFT_TYPE or array.shape[1] != SIFT_WIDTH:
             raise ValueError(
-                f"{self.path}: descriptors of {name!r} have type {kind} and {array.shape[1]} bytes, "
-                f"expected SIFT: type {SIFT_TYPE} and {SIFT_WIDTH} bytes"
+                f"{self.path}: descriptors of {name!r} have type {type_name(kind)} and {array.shape[1]} "
+                f"bytes, expected SIFT of {SIFT_WIDTH} bytes"
             )
         return array
 
@@ -239,8 +228,7 @@ class DatabaseReader:
         kind = None if row is None else row.kind
         if (recorded := own_record(self._own.specs.get(image_id), kind)) is not None:
             return recorded
-        sift = row is not None and (row.kind, row.columns) == (SIFT_TYPE, SIFT_WIDTH) and row.rows > 0
-        return get_spec(SIFT_NAME) if sift else None
+        return typed_spec(row.kind, row.columns) if row is not None and row.rows > 0 else None
 
     def translated_from(self, name: str) -> str | None:
         """What the rows of a photo were translated from; None for native rows."""
@@ -283,7 +271,7 @@ class DatabaseReader:
         if spec is None:
             raise ValueError(
                 f"{self.path}: does not say which descriptor {name!r} holds "
-                f"(type {row.kind}, {row.columns} bytes); name it by --descriptor"
+                f"(type {type_name(row.kind)}, {row.columns} bytes); name it by --descriptor"
             )
         self._check_size("descriptors", name, row, np.dtype(np.uint8))
         if row.columns not in _dtypes(spec):

@@ -2,7 +2,8 @@
 
 In: an existing database, which stays as it is, and new descriptors or matches. Out: a new database with
 everything else kept: cameras, rigs, frames, images, pose priors, keypoints, tables of others. Float rows lie
-in COLMAP's table as bytes (see `own_tables`). A copy that takes long can be made so that a killed run goes on.
+in COLMAP's table as bytes, typed where COLMAP has a type for them (see `descriptor_types`). A copy that takes long can
+be made so that a killed run goes on.
 Needs SQLite alone, not pycolmap.
 """
 
@@ -19,8 +20,9 @@ from types import TracebackType
 import numpy as np
 
 from xdesc_jax.colmap import own_tables
-from xdesc_jax.colmap.database import MAX_IMAGES, OTHER_TYPE, SIFT_TYPE, DatabaseReader, own_record
+from xdesc_jax.colmap.database import MAX_IMAGES, DatabaseReader
 from xdesc_jax.colmap.database_file import log_of
+from xdesc_jax.colmap.descriptor_types import SIFT_TYPE, own_record, type_of
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.files.whole import atomic
 
@@ -121,11 +123,10 @@ class DatabaseWriter:
                 f"of {spec.name!r}"
             )
         data = np.ascontiguousarray(rows, spec.stored_dtype).tobytes()
-        kind = SIFT_TYPE if spec.name == "colmap-sift" else OTHER_TYPE
         with self._told(f"descriptors of {name!r}: "):
             self._connection.execute(
                 "INSERT OR REPLACE INTO descriptors (image_id, rows, cols, data, type) VALUES (?, ?, ?, ?, ?)",
-                (image_id, len(rows), spec.stored_width * spec.stored_dtype.itemsize, data, kind),
+                (image_id, len(rows), spec.stored_width * spec.stored_dtype.itemsize, data, type_of(spec)),
             )
         self.record(name, spec, translated_from)
 

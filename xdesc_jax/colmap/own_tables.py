@@ -1,8 +1,8 @@
 """What COLMAP's schema has no place for: tables of our own inside a COLMAP database.
 
 In: an SQLite connection. Out: the descriptor spec of each image, what its rows were translated from, and
-attributes of the whole file. COLMAP's field for a descriptor's type tells SIFT from the rest and no more, so
-float and binary rows lie there as plain bytes; COLMAP ignores tables that it does not know.
+attributes of the whole file. COLMAP has types for few descriptors (see `descriptor_types`) and none for what rows were
+translated from; the rest lies there as plain bytes. COLMAP ignores tables that it does not know.
 
     xdesc_specs       name, spec (JSON)                       every descriptor in the file
     xdesc_images      image_id, spec (name), translated_from  what an image's rows are, and were

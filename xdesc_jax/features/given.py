@@ -15,6 +15,7 @@ import numpy as np
 
 from xdesc_jax.colmap.database import DatabaseReader, is_database
 from xdesc_jax.descriptors import DescriptorSpec
+from xdesc_jax.features.frames import has_frames
 from xdesc_jax.features.keypoints import Keypoints, from_colmap, from_shapes, positions
 from xdesc_jax.features.photo import GivenKeypoints, detectors
 from xdesc_jax.features.store import FeatureStore
@@ -100,9 +101,9 @@ class KeypointFile:
         columns = self._reader.keypoints(name)
         with _located(where):
             points = from_colmap(columns)
-            if len(columns) and columns.shape[1] == 2:
+            if len(columns) and not has_frames(columns):
                 if self._framed:
-                    raise ValueError("the database holds positions alone (2 columns); patches need scales, too")
+                    raise ValueError("the database holds positions alone, as of ALIKED; patches need scales, too")
                 points = positions(points.xy)
         sift = self._reader.sift(name) if self._colmap_sift else None
         return GivenKeypoints(points, self._reader.image_size(name), sift, where)

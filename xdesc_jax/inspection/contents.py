@@ -15,6 +15,7 @@ from typing import Any
 
 from xdesc_jax.colmap.database import DatabaseReader
 from xdesc_jax.colmap.database_matches import verified_table
+from xdesc_jax.colmap.descriptor_types import type_name
 from xdesc_jax.colmap.text_model import count_entries
 from xdesc_jax.translation.ratios import RATIOS, parse
 
@@ -69,26 +70,29 @@ def _image(reader: DatabaseReader, name: str) -> dict[str, Any]:
         if row is not None and (text := row.damage(itemsize)) is not None
     ]
     held = rows.rows if rows is not None else 0
-    unknown = f"{_NOT_SAID} (type {rows.kind}, {rows.columns} bytes)" if rows is not None and held else None
+    unknown = f"{_NOT_SAID} (type {type_name(rows.kind)}, {rows.columns} bytes)" if rows is not None and held else None
     return {
         "name": name,
         "keypoints": keypoints.rows if keypoints is not None else 0,
         "columns": keypoints.columns if keypoints is not None else 0,
         "rows": held,
         "spec": spec.name if spec is not None else unknown,
+        "type": type_name(rows.kind) if rows is not None and held else None,
         "translated_from": reader.translated_from(name),
         "damage": "; ".join(damage) or None,
     }
 
 
 def _descriptors(listed: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    groups: dict[tuple[str, str], list[int]] = {}
+    groups: dict[tuple[str, str, str], list[int]] = {}
     for item in listed:
         if item["spec"] is not None:
-            groups.setdefault((item["spec"], item["translated_from"] or ""), []).append(item["rows"])
+            groups.setdefault((item["spec"], item["type"] or "", item["translated_from"] or ""), []).append(
+                item["rows"]
+            )
     return [
-        {"spec": spec, "translated_from": origin or None, "images": len(rows), "rows": sum(rows)}
-        for (spec, origin), rows in sorted(groups.items())
+        {"spec": spec, "type": kind or None, "translated_from": origin or None, "images": len(rows), "rows": sum(rows)}
+        for (spec, kind, origin), rows in sorted(groups.items())
     ]
 
 

@@ -21,6 +21,7 @@ from xdesc_jax.colmap import own_tables
 from xdesc_jax.colmap.bindings.database import NewDatabase, complete_frames, image_cameras, set_cameras
 from xdesc_jax.colmap.cameras import Intrinsics, Sharing, check_shared, share_cameras
 from xdesc_jax.colmap.database import DatabaseReader
+from xdesc_jax.colmap.descriptor_types import OTHER_TYPE, type_of
 from xdesc_jax.features.keypoints import Keypoints, to_colmap
 from xdesc_jax.files.whole import atomic, parse_json
 from xdesc_jax.mapping import copied_matches
@@ -197,7 +198,7 @@ def _write_features(db: NewDatabase, image_id: int, name: str, features: Feature
     held = features.held(name)
     if held is None:  # keypoints alone
         xy = features.keypoints(name)
-        db.write_features(image_id, to_colmap(Keypoints(xy, np.ones(len(xy)), np.zeros(len(xy)))), None, False)
+        db.write_features(image_id, to_colmap(Keypoints(xy, np.ones(len(xy)), np.zeros(len(xy)))), None, OTHER_TYPE)
         return Extent.of(xy)
     photo = features.read(name)
     n = len(photo)
@@ -209,7 +210,7 @@ def _write_features(db: NewDatabase, image_id: int, name: str, features: Feature
         raise ValueError(f"{features.path(name)}: {name!r}: {error}") from error
     stored = np.ascontiguousarray(photo.descriptors, held.spec.stored_dtype)
     data = stored.view(np.uint8).reshape(n, held.spec.stored_width * held.spec.stored_dtype.itemsize)
-    db.write_features(image_id, columns, data, held.spec.name == "colmap-sift")
+    db.write_features(image_id, columns, data, type_of(held.spec))
     return Extent.of(photo.keypoints)
 
 

@@ -1,8 +1,9 @@
 """The stage `xdesc reconstruct`: features and matches -> verified pairs and COLMAP models.
 
-In: feature files with a match file, or a COLMAP database that has matches; cameras; poses where they are known.
-Out: `OUT/database.db`, the models `OUT/models/0` (most photos), 1, ... and `OUT/summary.json`. All names are
-joined before any work; a run that was stopped goes on.
+In: feature files or COLMAP databases, also of mixed descriptors, with a match file or with pairs to match; or a
+database that has matches; cameras; poses where they are known. Out: `OUT/database.db`, the models `OUT/models/0` (most
+photos), 1, ... and `OUT/summary.json`; with pairs, `OUT/matches.h5`, too. All names are joined before any work; a run
+that was stopped goes on.
 """
 
 from __future__ import annotations
@@ -33,10 +34,12 @@ from xdesc_jax.mapping.build import build_database, canonical_pairs, copy_databa
 from xdesc_jax.mapping.from_photos import DATABASE, MODELS, settle
 from xdesc_jax.mapping.mapper import PairCounts, check_poses, map_incrementally, model_folders, triangulate, verify
 from xdesc_jax.matching.feature_set import FeatureSet
+from xdesc_jax.matching.match import match
 from xdesc_jax.matching.matches import MatchFile
+from xdesc_jax.matching.routes import Mode
 from xdesc_jax.translation.translator import Translator
 
-SUMMARY = "summary.json"
+SUMMARY, MATCHES = "summary.json", "matches.h5"
 PARTIAL = f"{DATABASE}.partial"  # what a killed run goes on with
 _SHOWN = 5
 
@@ -46,6 +49,9 @@ def reconstruct(
     out: Path,
     *,
     matches: Path | None = None,
+    pairs: str | None = None,
+    mode: Mode = "native",
+    target: str | None = None,
     photos: Path | None = None,
     camera: str | None = None,
     intrinsics: Path | None = None,
@@ -65,10 +71,14 @@ def reconstruct(
 
     Args:
         features: feature files (.h5) and COLMAP databases; a photo is in one of them. One database that has matches
-            needs no --matches. Alone it keeps its rigs and shared cameras; among others, or with --only or
-            --camera-per, its photos get cameras and frames of their own. Behind them, `out`.
+            needs neither --matches nor --pairs. Alone it keeps its rigs and shared cameras; among others, or with
+            --only or --camera-per, its photos get cameras and frames of their own. Behind them, `out`.
         out: folder for the database, the models and the summary.
         matches: match file (.h5) of the photos, as `xdesc match` writes it.
+        pairs: which photos to match here, instead of --matches: a list, 'exhaustive' or 'retrieval' (`xdesc match`).
+        mode: of matching: 'native', or by --model 'embed', 'progressive' or 'directional', where photos hold different
+            descriptors.
+        target: descriptor to translate to, in mode 'directional'.
         photos: folder of the photos, for the cameras' EXIF; nothing else of them is read.
         camera: of all photos, as 'MODEL width height params...'.
         intrinsics: list with a line 'name MODEL width height params...' a photo, or a COLMAP model or database.
@@ -76,7 +86,8 @@ def reconstruct(
         given_poses: COLMAP model whose poses are kept: its photos are not mapped, their points triangulated.
         only: text file of the photos to take, one name a line; all without.
         descriptor: what the files hold, where they do not say (hloc's).
-        model: model file (.safetensors) that knows `descriptor`, where it is one of your own.
+        model: model file (.safetensors), or the name of one that ships with the package, for `mode`; or one that knows
+            `descriptor`, where that is one of your own.
         settings: of verification and mapping.
         overwrite: replace models made with other settings or of other files.
 
@@ -91,6 +102,7 @@ def reconstruct(
     """
     sources = [Path(path) for path in features]
     out = Path(out)
+    _check_matching(sources, matches, pairs, mode, target, model)
     translator = Translator.load(pretrained.resolve(model)) if model is not None else None
     with (
         claimed(inside(out), "xdesc reconstruct", out),
@@ -98,6 +110,12 @@ def reconstruct(
     ):
         names = feature_set.names if only is None else read_names(only, feature_set.names)
         feature_set.check_names(names, f"{only}")
+        if pairs is not None:
+            with dry_run.step(out / DATABASE), console.inner():
+                matches = match(
+                    features, out / MATCHES, pairs=pairs, mode=mode, model=model, target=target, descriptor=descriptor,
+                    overwrite=overwrite,
+                )  # fmt: skip
         if matches is None:
             _check_database(sources, camera_per, only)
         else:
@@ -138,7 +156,16 @@ def reconstruct(
             return out
         _sweep(out)
         cameras = Counter(i.source for i in chosen.values())
-        given = {"features": sources, "matches": matches, "photos": photos, "camera": camera, "intrinsics": intrinsics}
+        given = {
+            "features": sources,
+            "matches": matches,
+            "pairs": pairs,
+            "mode": mode,
+            "target": target,
+            "photos": photos,
+            "camera": camera,
+            "intrinsics": intrinsics,
+        }
         given |= {"camera_per": camera_per, "given_poses": given_poses, "only": only, "descriptor": descriptor}
         told = {"matches": matches or "of the database", "photos": len(names), "settings": settings}
         told["cameras"] = ", ".join(f"{n:,} from {source}" for source, n in cameras.items())
@@ -156,7 +183,7 @@ def reconstruct(
                     partial, feature_set, chosen, matches, names=names, per=camera_per or "photo", config_hash=expected
                 )
         # Under its own name only once every pair is verified.
-        pairs = verify(partial if partial.exists() else database, settings, where=database)
+        verified = verify(partial if partial.exists() else database, settings, where=database)
         if partial.exists():
             settle(partial, database)
         models = out / MODELS
@@ -174,7 +201,7 @@ def reconstruct(
             "cameras": dict(cameras),
             "database": counts,
         }
-        _report(out, names, pairs, about)
+        _report(out, names, verified, about)
         console.result(out / MODELS / "0", database=database, figures=out / SUMMARY)
     return out
 
@@ -197,14 +224,29 @@ def _tell_dissolved(path: Path) -> None:
         )
 
 
+def _check_matching(
+    sources: list[Path], matches: Path | None, pairs: str | None, mode: Mode, target: str | None, model: Path | None
+) -> None:
+    """Raises ValueError where settings of matching come without pairs to match, or lack what they need."""
+    files = ", ".join(map(str, sources))
+    if pairs is not None and matches is not None:
+        raise ValueError(f"{files}: --matches {matches} and --pairs {pairs}; give one of them")
+    if pairs is None and (mode != "native" or target is not None):
+        raise ValueError(f"{files}: --mode and --target are of matching here: say by --pairs which photos to match")
+    if mode != "native" and model is None:
+        raise ValueError(f"{files}: --mode {mode} translates, so it needs a model: give --model")
+
+
 def _check_database(sources: list[Path], camera_per: Sharing | None, only: Path | None) -> None:
     """Raises ValueError where inputs without a match file are not one whole database."""
     files = ", ".join(map(str, sources))
     if len(sources) > 1 or not is_database(sources[0]):
-        raise ValueError(f"{files}: matches are given by --matches, or lie in a single COLMAP database")
+        raise ValueError(
+            f"{files}: matches are given by --matches, made by --pairs, or lie in a single COLMAP database"
+        )
     for option, value in (("--camera-per", camera_per), ("--only", only)):
         if value is not None:
-            raise ValueError(f"{files}: {option} needs --matches: a database with matches is taken as it is")
+            raise ValueError(f"{files}: {option} needs --matches or --pairs: a database with matches is taken as it is")
 
 
 def _check_out(out: Path, sources: list[Path], expected: str, overwrite: bool) -> None:

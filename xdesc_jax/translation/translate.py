@@ -55,8 +55,8 @@ def translate(
     geometries stay; the input is never written. A run that was killed leaves a hidden partial file and goes on
     where it was. A COLMAP model whose photos are gone needs only its database or its feature file: the model
     names keypoints by their row, which stays. With target 'colmap-sift', COLMAP itself matches the result. Match
-    that of any other target with `xdesc match`: COLMAP's own matchers end the process on descriptors that are
-    not SIFT.
+    that of any other target with `xdesc match`: COLMAP's own matchers end the process on descriptors that they
+    do not know.
 
     Args:
         features: feature file (.h5), COLMAP database, or array (.npy, [N, D]).

@@ -68,13 +68,12 @@ class NewDatabase:
         add_frame(self._db, image_id, camera_id)
         return image_id
 
-    def write_features(self, image_id: int, keypoints: np.ndarray, rows: np.ndarray | None, sift: bool) -> None:
-        """Writes keypoints float32 [N, 6], corner origin, and descriptors as bytes, uint8 [N, bytes] or None."""
+    def write_features(self, image_id: int, keypoints: np.ndarray, rows: np.ndarray | None, kind: int) -> None:
+        """Writes keypoints float32 [N, 6], corner origin, and rows as bytes, uint8 [N, bytes], typed `kind`."""
         self._db.write_keypoints(image_id, np.ascontiguousarray(keypoints, np.float32))
         if rows is not None:
-            types = pycolmap.FeatureExtractorType
-            kind = types.SIFT if sift else types.UNDEFINED
-            self._db.write_descriptors(image_id, pycolmap.FeatureDescriptors(type=kind, data=rows))
+            typed = pycolmap.FeatureExtractorType(kind)
+            self._db.write_descriptors(image_id, pycolmap.FeatureDescriptors(type=typed, data=rows))
 
     def write_matches(self, a: int, b: int, indices: np.ndarray) -> None:
         """Writes the matches of two image ids, a < b: int [M, 2], within the photos' rows."""
