@@ -176,15 +176,24 @@ def weight_file(name: str, given: Path | str | None = None) -> Path | None:
         return Path(given)
     if (shipped := pretrained.find(name, "weights")) is not None:
         return shipped
-    by_hand = f"give their file with --weights {name}=FILE"
     if name not in RELEASES:
+        by_hand = f"give their file with --weights {name}=FILE"
         raise ValueError(f"descriptor {name!r} has weights; none ship with this installation, so {by_hand}")
+    own = f"; this package's own network is {name + OWN!r}" if name + OWN in registered() else ""
+    return released_file(name, f"descriptor {name!r}", own)
+
+
+def released_file(name: str, what: str, instead: str = "") -> Path:
+    """The installed weights of a name of `RELEASES`.
+
+    Raises:
+        ValueError: they are not installed; says how to get them, of `what`, and what there is `instead`.
+    """
     if (installed := installed_path(name)).is_file():
         return installed
-    own = f"; this package's own network is {name + OWN!r}" if name + OWN in registered() else ""
     raise ValueError(
-        f"descriptor {name!r} means the official weights, which are not part of this package: install them with "
-        f"`xdesc weights install {name}`, or {by_hand}{own}"
+        f"{what} means the official weights, which are not part of this package: install them with "
+        f"`xdesc weights install {name}`, or give their file with --weights {name}=FILE{instead}"
     )
 
 

@@ -1,10 +1,10 @@
 """The stage `xdesc match`: features -> matches.
 
 In: feature files and COLMAP databases, whose photos may hold different descriptors, and which photos to match.
-Out: mutual nearest neighbours of each pair, as a match file in hloc's layout (see `matches`) or in a copy of
-the database. How the rows of two photos are made comparable is the mode's choice (see `routes`). All names and
-routes are looked up before any work. Matches are kept in parts until all are there, so a run that was stopped
-goes on. Runs on the base install.
+Out: mutual nearest neighbours of each pair, or what a network matches (see `learned`), as a match file in hloc's layout
+(see `matches`) or in a copy of the database. How the rows of two photos are made comparable is the mode's choice (see
+`routes`). All names and routes are looked up before any work. Matches are kept in parts until all are there, so a run
+that was stopped goes on. Runs on the base install.
 """
 
 from __future__ import annotations
@@ -22,24 +22,26 @@ from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.database import DatabaseReader, is_database
 from xdesc_jax.colmap.database_writer import DatabaseWriter
 from xdesc_jax.features.store import found_hash
+from xdesc_jax.features.weights import parse_weights
 from xdesc_jax.files import dry_run
 from xdesc_jax.files.claim import beside, claimed
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, input_hash, write_json
+from xdesc_jax.matching import learned
 from xdesc_jax.matching.feature_set import FeatureSet
 from xdesc_jax.matching.match_plan import EXHAUSTIVE, MatchPlan, make_plan
 from xdesc_jax.matching.matches import Extent, MatchWriter
-from xdesc_jax.matching.nearest import Matches
 from xdesc_jax.matching.parts import MatchParts, PairMatches
-from xdesc_jax.matching.routes import Mode, Router, Rows
+from xdesc_jax.matching.routes import Mode, Route, Router, Rows
 from xdesc_jax.translation.ratios import strictest
 from xdesc_jax.translation.translator import Translator
 
 RETRIEVAL = "retrieval"
+NEAREST = "nearest"
 BACKENDS = {"numpy": "xdesc_jax.matching.nearest", "jax": "xdesc_jax.matching.nearest_jax"}
 PAIRS_A_PART = 500
 PHOTOS_KEPT = 4096  # whose keypoints are not read again for the next pair
 
-Matcher = Callable[..., Matches]
+PairMatcher = Callable[[Rows, Rows, str, str, Route], PairMatches]
 
 
 def match(
@@ -54,6 +56,9 @@ def match(
     order: tuple[str, ...] = (),
     ratio: float | Literal["auto"] | None = "auto",
     backend: Literal["numpy", "jax"] = "numpy",
+    matcher: Literal["nearest", "lightglue"] = "nearest",
+    weights: tuple[str, ...] = (),
+    device: Literal["auto", "cpu", "cuda"] = "auto",
     top: int = 20,
     descriptor: str | None = None,
     overwrite: bool = False,
@@ -76,7 +81,13 @@ def match(
             where none is given.
         ratio: largest first-to-second distance ratio, on the L2 scale; 'None' for mutual neighbours alone;
             'auto' for the one calibrated for each pair of descriptors, 0.9 where none is known.
-        backend: 'numpy', or 'jax' for an accelerator.
+        backend: of nearest neighbours, 'numpy', or 'jax' for an accelerator.
+        matcher: 'nearest' for mutual nearest neighbours, or 'lightglue' for a network, on rows of ALIKED (n16rot, n16,
+            n32) and DISK, native or translated to them (--mode directional --target aliked-n16rot). It needs the sizes
+            of the photos and the extra 'learned', and takes no ratio.
+        weights: weight files of 'lightglue', as NAME=FILE; installed ones (`xdesc weights install lightglue-aliked
+            lightglue-disk`) are found without.
+        device: on which 'lightglue' computes: 'auto' is CUDA where there is some.
         top: photos retrieved for each photo, where pairs are 'retrieval'.
         descriptor: what the files hold, where they do not say (hloc's).
         overwrite: replace a result made with other settings.
@@ -91,6 +102,7 @@ def match(
     """
     out, summary = Path(out), Path(out).with_name(Path(out).name + ".json")
     listed = [] if pairs in (EXHAUSTIVE, RETRIEVAL) else [Path(pairs)]
+    _check_matcher(matcher, ratio, backend, weights, device)
     _check_out(out, [*map(Path, (*features, *other)), *listed])
     into_database = _into_database(out, features, other)
     named, model = model, pretrained.resolve(model) if model is not None else None
@@ -105,11 +117,15 @@ def match(
     ):
         files = {"features": first.paths, "other": second.paths if other else []}
         ratios = strictest(first.ratios, second.ratios)
+        network: learned.LearnedMatching | None = None
         router = Router(mode, translator, target=target, order=order or None, ratio=ratio, ratios=ratios)
         plan = make_plan(pairs, first, second, router, bool(other))
+        if matcher != NEAREST:
+            network = learned.LearnedMatching(plan, first, second, parse_weights(weights), device)
+            plan = network.plan
         with console.status("reading the inputs"):
             hashes = {name: [input_hash(path) for path in paths] for name, paths in files.items()}
-        config = {
+        config: dict[str, Any] = {
             "stage": "match",
             **hashes,
             "pairs": plan.pairs.hash(),
@@ -120,6 +136,8 @@ def match(
             "ratio": ratio,
             "descriptor": descriptor,
         }
+        if network is not None:
+            config["matcher"] = {matcher: network.config()}
         expected = config_hash(config)
         found = _found_hash(out) if out.exists() else None
         if already_done(out, found, expected, overwrite, beside=[summary]):
@@ -134,13 +152,16 @@ def match(
             "order": order,
         }
         given |= {"ratio": ratio, "top": top, "descriptor": descriptor, "backend": backend}
+        given |= {"matcher": matcher, "weights": weights, "device": device}
         console.settings(f"xdesc match -> {out}", {**given, "pairs to match": len(plan.pairs)}, match)
         rows0 = Rows(first, translator)
         rows1 = Rows(second, translator) if other else rows0
-        matcher: Matcher = importlib.import_module(BACKENDS[backend]).match
-        with claimed(beside(out), "xdesc match", out):
+        with claimed(beside(out), "xdesc match", out), network or contextlib.nullcontext():
             parts = MatchParts(out.with_name(f".{out.name}.parts"), expected)
-            match_pairs(plan, rows0, rows1, matcher, parts)
+            if network is not None:
+                match_pairs(plan, rows0, rows1, network.match, parts, learned.PAIRS_A_PART)
+            else:
+                match_pairs(plan, rows0, rows1, nearest(backend), parts, PAIRS_A_PART)
             writer = _write_database if into_database else _write_file
             writer(out, first, second, parts, expected, config)
             figures = {**plan.counts, **_figures(plan, parts, first, second, rows0, rows1)}
@@ -157,6 +178,20 @@ def match(
 def _check_out(out: Path, inputs: list[Path]) -> None:
     if out.resolve() in [path.resolve() for path in inputs]:
         raise ValueError(f"{out}: is the input itself")
+
+
+def _check_matcher(
+    matcher: str, ratio: float | str | None, backend: str, weights: tuple[str, ...], device: str
+) -> None:
+    """Raises ValueError where settings are of another matcher."""
+    if matcher == NEAREST:
+        if weights or device != "auto":
+            raise ValueError(f"--weights and --device are for --matcher {learned.LIGHTGLUE}, not {matcher}")
+        return
+    if ratio != "auto":
+        raise ValueError(f"--ratio {ratio} is for --matcher {NEAREST}; {matcher} decides without one")
+    if backend != "numpy":
+        raise ValueError(f"--backend {backend} is for --matcher {NEAREST}; {matcher} computes on --device")
 
 
 def _into_database(out: Path, features: Sequence[Path], other: Sequence[Path]) -> bool:
@@ -196,21 +231,31 @@ def _found_hash(out: Path) -> str | None:
 # --- Matching --------------------------------------------------------------------------------------------
 
 
-def match_pairs(plan: MatchPlan, rows0: Rows, rows1: Rows, matcher: Matcher, parts: MatchParts) -> None:
-    """Matches the pairs that are not in a part yet, and writes them as parts."""
-    starts = range(0, len(plan.pairs), PAIRS_A_PART)
-    missing = [start for start in starts if not parts.has(start // PAIRS_A_PART)]
-    left = sum(min(PAIRS_A_PART, len(plan.pairs) - start) for start in missing)
+def nearest(backend: str) -> PairMatcher:
+    """Mutual nearest neighbours of two photos, by a name of `BACKENDS`."""
+    matcher = importlib.import_module(BACKENDS[backend]).match
+
+    def matched(rows0: Rows, rows1: Rows, a: str, b: str, route: Route) -> PairMatches:
+        x, y = rows0(a, route.target), rows1(b, route.target)
+        found = matcher(x, y, binary=route.target.binary, ratio=route.ratio)
+        return PairMatches(a, b, len(x), found.indices, found.scores)
+
+    return matched
+
+
+def match_pairs(plan: MatchPlan, rows0: Rows, rows1: Rows, matcher: PairMatcher, parts: MatchParts, size: int) -> None:
+    """Matches the pairs that are not in a part of `size` pairs yet, and writes them as parts."""
+    starts = range(0, len(plan.pairs), size)
+    missing = [start for start in starts if not parts.has(start // size)]
+    left = sum(min(size, len(plan.pairs) - start) for start in missing)
     with console.progress_bar("pairs") as bar:
         task = bar.add_task("matching", total=len(plan.pairs), completed=len(plan.pairs) - left)
         for start in missing:
             found = []
-            for (a, b), route in plan.part(start, start + PAIRS_A_PART):
-                x, y = rows0(a, route.target), rows1(b, route.target)
-                matched = matcher(x, y, binary=route.target.binary, ratio=route.ratio)
-                found.append(PairMatches(a, b, len(x), matched.indices, matched.scores))
+            for (a, b), route in plan.part(start, start + size):
+                found.append(matcher(rows0, rows1, a, b, route))
                 bar.advance(task)
-            parts.save(start // PAIRS_A_PART, found)
+            parts.save(start // size, found)
 
 
 def _write_file(

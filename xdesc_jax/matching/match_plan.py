@@ -69,7 +69,7 @@ def make_plan(pairs: str, first: FeatureSet, second: FeatureSet, router: Router,
     first.check_names(given.names0, where)
     second.check_names(given.names1, where)
     chosen, own = distinct(given, ordered=two_sets)
-    check_names(_named(chosen))
+    check_names([*named(chosen)[0], *named(chosen)[1]])
     counts = {"pairs_given": len(given), "self_pairs": own, "duplicates": len(given) - own - len(chosen)}
     if two_sets:
         counts["pairs_in_both_orders"] = _tell_of_both_orders(given, first, second, pairs)
@@ -77,10 +77,10 @@ def make_plan(pairs: str, first: FeatureSet, second: FeatureSet, router: Router,
     return MatchPlan(ordered, *_routes(ordered, first, second, router), counts)
 
 
-def _named(pairs: Pairs) -> list[str]:
-    """The photos that pairs name, each once."""
-    sides = ((pairs.names0, pairs.first), (pairs.names1, pairs.second))
-    return list(dict.fromkeys(names[i] for names, ids in sides for i in np.unique(ids).tolist()))
+def named(pairs: Pairs) -> tuple[list[str], list[str]]:
+    """The first and the second photos that pairs name, each once."""
+    first, second = np.unique(pairs.first).tolist(), np.unique(pairs.second).tolist()
+    return [pairs.names0[i] for i in first], [pairs.names1[i] for i in second]
 
 
 def _tell_of_both_orders(given: Pairs, first: FeatureSet, second: FeatureSet, asked: str) -> int:

@@ -15,12 +15,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from xdesc_jax.descriptors import canonical, get_entry, get_spec, stored
-from xdesc_jax.features.extractors.protocol import FAILED, OK, SMALL, Network, Request, Start
+from xdesc_jax.features.extractors.protocol import FAILED, OK, SMALL, Network, PairRequest, Request, Start
 from xdesc_jax.features.images import UnreadablePhoto
 
 DEVICES = ("auto", "cpu", "cuda")
@@ -43,20 +43,22 @@ def require_learned(name: str) -> None:
 
     What users register may need other packages; the process says so when it starts.
     """
-    if not str(get_entry(name).describe).startswith(__package__):
-        return
+    if str(get_entry(name).describe).startswith(__package__):
+        require_kornia(f"descriptor {name!r}")
+
+
+def require_kornia(what: str) -> None:
+    """Raises ValueError where torch or kornia, with which `what` is computed, are missing or too old."""
     missing = [package for package in ("torch", "kornia") if not _installed(package)]
     if missing:
         raise ValueError(
-            f"descriptor {name!r} is computed with torch and kornia, but {' and '.join(missing)} "
+            f"{what} is computed with torch and kornia, but {' and '.join(missing)} "
             f"{'is' if len(missing) == 1 else 'are'} not installed; install what it needs with: {EXTRA}"
         )
     version = importlib.metadata.version("kornia")
     if tuple(int(part) for part in version.split(".")[:2]) < _LEAST_KORNIA:
         least = ".".join(map(str, _LEAST_KORNIA))
-        raise ValueError(
-            f"descriptor {name!r} needs kornia {least} or later, found {version}; install it with: {EXTRA}"
-        )
+        raise ValueError(f"{what} needs kornia {least} or later, found {version}; install it with: {EXTRA}")
 
 
 def _installed(package: str) -> bool:
@@ -66,12 +68,11 @@ def _installed(package: str) -> bool:
         return False
 
 
-class Extractors:
+class NetworkProcess:
     """Networks in a process of their own; use as a context manager, which ends it.
 
     Args:
-        names: registered descriptors that networks compute.
-        weights: the weight file of each.
+        networks: by name.
         device: 'auto' (CUDA where there is some), 'cpu' or 'cuda'.
         threads: that torch computes with on a CPU; None for one a core.
 
@@ -80,18 +81,14 @@ class Extractors:
         found_device: 'cpu' or 'cuda' once the process has started, else None.
     """
 
-    def __init__(self, names: Sequence[str], weights: Mapping[str, Path], device: str, threads: int | None = None):
-        self._networks = {}
-        for name in names:
-            describe = get_entry(name).describe
-            self._networks[name] = Network(describe if isinstance(describe, str) else None, str(weights[name]))
-        self._start = Start(self._networks, device, threads or len(os.sched_getaffinity(0)))
+    def __init__(self, networks: Mapping[str, Network], device: str, threads: int | None = None):
+        self._start = Start(dict(networks), device, threads or len(os.sched_getaffinity(0)))
         self._process: subprocess.Popen | None = None
         self._connection: Connection | None = None
         self.seconds = 0.0
         self.found_device: str | None = None
 
-    def __enter__(self) -> Extractors:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type | None, *_: object) -> None:
@@ -110,7 +107,7 @@ class Extractors:
             ValueError: CUDA was demanded and is not there; weights of another network; kornia is too old.
             OSError: the process ended.
         """
-        if self._process is not None or not self._networks:
+        if self._process is not None or not self._start.networks:
             return
         ours, theirs = multiprocessing.Pipe()
         path = os.pathsep.join([_ROOT, *filter(None, sys.path)])  # what registered names point at is found there
@@ -122,7 +119,56 @@ class Extractors:
         )
         theirs.close()
         self._connection = ours
-        self.found_device = self._ask(self._start, f"starting {' '.join(self._networks)}")
+        self.found_device = self._ask(self._start, f"starting {' '.join(self._start.networks)}")
+
+    def compute(self, request: Request | PairRequest, what: str) -> Any:
+        """What a network makes of a request; `what` says in errors what it was at.
+
+        Raises:
+            UnreadablePhoto: the photo is smaller than the network can take.
+            ValueError, OSError: as `start`; the network failed.
+        """
+        self.start()
+        seconds, found = self._ask(request, what)
+        self.seconds += seconds
+        return found
+
+    def _ask(self, request: Start | Request | PairRequest, what: str) -> Any:
+        assert self._connection is not None and self._process is not None
+        try:
+            self._connection.send(request)
+            kind, content = self._connection.recv()
+        except (EOFError, ConnectionError) as error:
+            status = self._process.wait()
+            raise OSError(
+                f"{what}: the process of the networks ended with status {status}, perhaps for want of memory; what was "
+                "finished is kept"
+            ) from error
+        if kind == OK:
+            return content
+        if kind == SMALL:
+            raise UnreadablePhoto(content)
+        if kind == FAILED:
+            raise OSError(f"{what}: failed ({content})")
+        raise ValueError(content)
+
+
+class Extractors(NetworkProcess):
+    """The networks of descriptors.
+
+    Args:
+        names: registered descriptors that networks compute.
+        weights: the weight file of each.
+        device, threads: as for `NetworkProcess`.
+    """
+
+    def __init__(self, names: Sequence[str], weights: Mapping[str, Path], device: str, threads: int | None = None):
+        described = {name: get_entry(name).describe for name in names}
+        networks = {
+            name: Network(describe if isinstance(describe, str) else None, str(weights[name]))
+            for name, describe in described.items()
+        }
+        super().__init__(networks, device, threads)
 
     def detect(self, name: str, photo: np.ndarray, where: Path | str) -> Found:
         """All keypoints that a network finds in a photo.
@@ -171,33 +217,11 @@ class Extractors:
         return rows, valid
 
     def _compute(self, request: Request, where: Path | str) -> Any:
-        self.start()
         height, width = request.photo.shape[:2]
         try:
-            seconds, found = self._ask(request, f"{where} ({width} x {height} px): {request.name!r}")
+            return self.compute(request, f"{where} ({width} x {height} px): {request.name!r}")
         except UnreadablePhoto as error:
             raise UnreadablePhoto(f"{where}: {error}") from error
-        self.seconds += seconds
-        return found
-
-    def _ask(self, request: Start | Request, what: str) -> Any:
-        assert self._connection is not None and self._process is not None
-        try:
-            self._connection.send(request)
-            kind, content = self._connection.recv()
-        except (EOFError, ConnectionError) as error:
-            status = self._process.wait()
-            raise OSError(
-                f"{what}: the process of the networks ended with status {status}, perhaps for want of memory; finished "
-                "photos are kept"
-            ) from error
-        if kind == OK:
-            return content
-        if kind == SMALL:
-            raise UnreadablePhoto(content)
-        if kind == FAILED:
-            raise OSError(f"{what}: failed ({content})")
-        raise ValueError(content)
 
 
 def _in_stored_form(name: str, rows: Any, where: Path | str, count: int | None = None) -> np.ndarray:

@@ -1,8 +1,9 @@
-"""What an extractor is, and what the two ends of its process say to each other.
+"""What an extractor and a matcher are, and what the two ends of their process say to each other.
 
 In: nothing. Out: types. An extractor is a network that finds keypoints in a photo and describes these, or any others;
 it is registered under a name (`features.registered`, or a user's own plugin) and runs in the process that `serve` is.
-Imports numpy alone, so that either end can.
+So does a matcher, which finds the matches of two photos by their keypoints and rows. Imports numpy alone, so that
+either end can.
 """
 
 from __future__ import annotations
@@ -62,6 +63,39 @@ class Extractor(Protocol):
         ...
 
 
+class Side(NamedTuple):
+    """One photo of a pair.
+
+    Attributes:
+        xy: [N, 2] float32 in px, origin at the centre of the first pixel, from 0 to the photo's width and height.
+        rows: [N, D] float32 of unit length; N is at least 1.
+        size: (width, height) in px.
+    """
+
+    xy: np.ndarray
+    rows: np.ndarray
+    size: tuple[int, int]
+
+
+class Matcher(Protocol):
+    """A network with its weights on a device.
+
+    Args:
+        name: of its weights: a family may have several.
+        weights: the weight file.
+        device: 'cpu' or 'cuda'.
+
+    Raises:
+        ValueError: the weights are of another network.
+    """
+
+    def __init__(self, name: str, weights: Path, device: str): ...
+
+    def match(self, first: Side, second: Side) -> tuple[np.ndarray, np.ndarray]:
+        """Matches of two photos: rows of the first and of the second, int [M, 2], and scores [M], larger is better."""
+        ...
+
+
 @dataclasses.dataclass(frozen=True)
 class Network:
     """A network to load: 'module:name' of its class (None: as it is registered there), and its weight file."""
@@ -72,7 +106,7 @@ class Network:
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """The first request: networks by descriptor name, 'auto', 'cpu' or 'cuda', and the threads of a CPU."""
+    """The first request: networks by name, 'auto', 'cpu' or 'cuda', and the threads of a CPU."""
 
     networks: dict[str, Network]
     device: str
@@ -86,3 +120,12 @@ class Request:
     name: str
     photo: np.ndarray
     xy: np.ndarray | None
+
+
+@dataclasses.dataclass(frozen=True)
+class PairRequest:
+    """Two photos for one matcher."""
+
+    name: str
+    first: Side
+    second: Side

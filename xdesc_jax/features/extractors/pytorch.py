@@ -6,6 +6,7 @@ the process that `serve` is, alone.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,13 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     return arrays_in(pytorch.load(path), path) if is_torch_file(path) else read_arrays(path)
 
 
-def ready(network: torch.nn.Module, weights: Path, device: str, own: tuple[str, ...] = ()) -> torch.nn.Module:
+def ready(
+    network: torch.nn.Module,
+    weights: Path,
+    device: str,
+    own: tuple[str, ...] = (),
+    renamed: Callable[[str], str | None] = str,
+) -> torch.nn.Module:
     """A network with weights from a file, in evaluation mode on its device.
 
     Args:
@@ -28,13 +35,15 @@ def ready(network: torch.nn.Module, weights: Path, device: str, own: tuple[str, 
         weights: the file.
         device: where it goes.
         own: constants of the network that files do not hold.
+        renamed: what a name of the file is in the network; None for what it does not have.
 
     Raises:
         ValueError: the file's arrays are not those of the network.
     """
     shapes = {name: tuple(value.shape) for name, value in network.state_dict().items()}
     shapes = {k: shape for k, shape in shapes.items() if k not in own and not k.endswith("num_batches_tracked")}
-    arrays = select(_read(weights), shapes, weights)
+    held = {renamed(name): array for name, array in _read(weights).items()}
+    arrays = select({name: array for name, array in held.items() if name is not None}, shapes, weights)
     network.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()}, strict=False)
     return network.to(device).eval()
 

@@ -1,8 +1,8 @@
 """The process in which networks run: `python -m xdesc_jax.features.extractors.serve FD`.
 
-In: requests over a connection: first a `Start`, then photos. Out: for each one a reply, ('ok', what was computed) or
-the kind of the error and its text. torch and pycolmap, which have clashed in one process, so never meet; `process`
-holds the other end. It ends when that end is closed.
+In: requests over a connection: first a `Start`, then photos, or pairs of them. Out: for each one a reply, ('ok', what
+was computed) or the kind of the error and its text. torch and pycolmap, which have clashed in one process, so never
+meet; `process` holds the other end. It ends when that end is closed.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from xdesc_jax.descriptors import get_entry, resolve
-from xdesc_jax.features.extractors.protocol import FAILED, OK, REFUSED, SMALL, Extractor, Request, Start
+from xdesc_jax.features.extractors.protocol import FAILED, OK, REFUSED, SMALL, PairRequest, Request, Start
 from xdesc_jax.files import pytorch
 
 
 class Server:
-    """The networks that a `Start` asks for; an extractor need not be of torch, which is used where it is installed.
+    """The networks that a `Start` asks for; they need not be of torch, which is used where it is installed.
 
     Raises:
         ValueError: CUDA was demanded and is not there, weights that do not fit, or a package is missing.
@@ -35,7 +35,7 @@ class Server:
         if torch is not None:
             torch.set_num_threads(start.threads)
         self._computing = torch.inference_mode if torch is not None else contextlib.nullcontext
-        self._extractors: dict[str, Extractor] = {}
+        self._networks: dict[str, Any] = {}  # an `Extractor` or a `Matcher`, as the caller asks of it
         for name, network in start.networks.items():
             # What the caller registered is not known here, unless a plugin did.
             describe = network.describe or get_entry(name).describe
@@ -44,12 +44,17 @@ class Server:
             try:
                 make = resolve(describe)
             except ImportError as error:
-                raise ValueError(f"descriptor {name!r} cannot be computed: {error}") from error
-            self._extractors[name] = make(name, Path(network.weights), self.device)
+                raise ValueError(f"{name!r} cannot be computed: {error}") from error
+            self._networks[name] = make(name, Path(network.weights), self.device)
 
-    def answer(self, request: Request) -> tuple[str, Any]:
-        """Kind of the reply, and its content: (seconds, keypoints or rows)."""
-        extractor = self._extractors[request.name]
+    def answer(self, request: Request | PairRequest) -> tuple[str, Any]:
+        """Kind of the reply, and its content: (seconds, keypoints, rows or matches)."""
+        if isinstance(request, PairRequest):
+            start = time.perf_counter()
+            with self._computing():
+                matches = self._networks[request.name].match(request.first, request.second)
+            return OK, (time.perf_counter() - start, matches)
+        extractor = self._networks[request.name]
         height, width = request.photo.shape[:2]
         if min(height, width) < extractor.least_px:
             wanted = f"{request.name!r} needs at least {extractor.least_px} px a side"
