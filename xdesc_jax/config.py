@@ -60,6 +60,11 @@ class LossConfig:
     distance: Literal["euclidean", "squared"] = "squared"
     """Distance in the triplet: its square as in the authors' code, or as the paper writes it. The square is the
     default because the joint space comes about faster with it, at the same translation error (README)."""
+    matching: Literal["triplet", "contrastive"] = "triplet"
+    """Form of both matching losses: the paper's triplet with the hardest negative, or the positive against all rows of
+    the batch (InfoNCE), which serves better where a row does not tell all of its target, as between frames."""
+    temperature: float = 0.05
+    """Of the contrastive form, in units of the cosine."""
     negatives: Literal["anchor", "symmetric"] = "anchor"
     """The negative of a pair: nearest to the anchor, as in the paper, or the nearer of those nearest to the anchor and
     to the positive (HardNet)."""
@@ -80,6 +85,8 @@ class LossConfig:
         for field in ("alpha", "margin", "beta", "target_margin"):
             if not getattr(self, field) >= 0:
                 raise ValueError(f"loss.{field} is {getattr(self, field)}, expected at least 0")
+        if not self.temperature > 0:
+            raise ValueError(f"loss.temperature is {self.temperature}, expected a number above 0")
 
 
 @dataclasses.dataclass(frozen=True)

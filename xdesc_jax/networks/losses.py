@@ -175,13 +175,8 @@ def target_matching_loss(
     Returns:
         Sum of max(m + pos - neg, 0) over sources, both directions and this device's rows, and how many they are.
     """
-    together = jnp.concatenate([translations, natives[None]])
-    if binary:
-        together = (2 * together - 1) / np.sqrt(together.shape[-1])
-    rows = Rows(together, jnp.concatenate([source_ids, target_ids[None]]), mask, points)
+    rows, pairs = target_rows(translations, natives, source_ids, target_ids, mask, points, binary)
     everyone = gather_rows(rows, axis_name)
-    count = len(translations)
-    pairs = jnp.stack([jnp.arange(count), jnp.full(count, count)], axis=1)
     held, held_by_all = jax.tree.map(lax.stop_gradient, (rows, everyone))
     negatives = lax.map(
         lambda pair: hardest_negatives(
@@ -190,6 +185,19 @@ def target_matching_loss(
         pairs,
     )
     return triplets(rows, everyone, pairs, negatives, margin, distance, True, use)
+
+
+def target_rows(
+    translations: jax.Array, natives: jax.Array, source_ids: jax.Array, target_ids: jax.Array, mask: jax.Array,
+    points: jax.Array, binary: bool,
+) -> tuple[Rows, jax.Array]:  # fmt: skip
+    """Translations [S, b, D] and behind them native rows [b, D], stacked, and the pairs [S, 2] of each S with these."""
+    together = jnp.concatenate([translations, natives[None]])
+    if binary:
+        together = (2 * together - 1) / np.sqrt(together.shape[-1])
+    count = len(translations)
+    pairs = jnp.stack([jnp.arange(count), jnp.full(count, count)], axis=1)
+    return Rows(together, jnp.concatenate([source_ids, target_ids[None]]), mask, points), pairs
 
 
 def triplets(
@@ -253,8 +261,7 @@ def hardest_negatives(
         For this device's rows p: argmax_q sim(e_i(p), e_j(q)), argmax_q sim(e_j(p), e_i(q)), [b] int32
         each, and whether there is one, [b] bool each.
     """
-    row = _Side(rows.embeddings[i], rows.ids[i], rows.ids[j], rows.points, rows.mask)
-    column = _Side(everyone.embeddings[j], everyone.ids[i], everyone.ids[j], everyone.points, everyone.mask)
+    row, column = _side(rows, i, i, j), _side(everyone, j, i, j)
     blocks = -(-len(column.mask) // COLUMNS)
     if blocks == 1:
         forward_best, forward, backward_best, backward = _best_of_block(row, column, unit_length, precision)
@@ -281,20 +288,37 @@ class _Side(NamedTuple):
     mask: jax.Array  # [n]
 
 
-def _best_of_block(
-    row: _Side, column: _Side, unit_length: bool, precision: str
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """The largest similarity of each row and its column, and of each column and its row."""
-    similarity = jnp.matmul(row.x, column.x.T, precision=precision)
+def similarities(a: jax.Array, b: jax.Array, unit_length: bool, precision: str) -> jax.Array:
+    """[n, m] cosines of rows of unit length, else minus half the squared distances."""
+    found = jnp.matmul(a, b.T, precision=precision)
     if not unit_length:
-        similarity -= 0.5 * (jnp.sum(row.x * row.x, axis=-1)[:, None] + jnp.sum(column.x * column.x, axis=-1)[None, :])
+        found -= 0.5 * (jnp.sum(a * a, axis=-1)[:, None] + jnp.sum(b * b, axis=-1)[None, :])
+    return found
 
+
+def no_negatives(rows: Rows, everyone: Rows, i: jax.Array, j: jax.Array) -> jax.Array:
+    """[b, B] bool, which rows of j in the global batch are no negatives of this device's rows of i (see above)."""
+    return _excluded(_side(rows, i, i, j), _side(everyone, j, i, j))
+
+
+def _side(rows: Rows, of: jax.Array, i: jax.Array, j: jax.Array) -> _Side:
+    return _Side(rows.embeddings[of], rows.ids[i], rows.ids[j], rows.points, rows.mask)
+
+
+def _excluded(row: _Side, column: _Side) -> jax.Array:
     def same(a: jax.Array, b: jax.Array) -> jax.Array:
         return a[:, None] == b[None, :]
 
     excluded = same(row.ids_i, column.ids_i) | same(row.ids_j, column.ids_j)
-    excluded |= same(row.points, column.points) | ~row.mask[:, None] | ~column.mask[None, :]
-    similarity = jnp.where(excluded, EXCLUDED, similarity)
+    return excluded | same(row.points, column.points) | ~row.mask[:, None] | ~column.mask[None, :]
+
+
+def _best_of_block(
+    row: _Side, column: _Side, unit_length: bool, precision: str
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """The largest similarity of each row and its column, and of each column and its row."""
+    similarity = similarities(row.x, column.x, unit_length, precision)
+    similarity = jnp.where(_excluded(row, column), EXCLUDED, similarity)
     return *first_maximum(similarity, axis=1), *first_maximum(similarity, axis=0)
 
 

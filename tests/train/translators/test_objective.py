@@ -116,3 +116,18 @@ def test_the_decoder_of_a_permutations_target_takes_the_embedding_of_its_source(
             assert sigma[NAMES.index(left_out)] == NAMES.index(left_out)
         seen.add(tuple(sigma.values()))
     assert len(seen) == (6 if left_out is None else 2)
+
+
+def test_the_contrastive_form_is_of_both_matching_losses(networks, variables, inputs):
+    """Weights of embeddings and of translations reach them; the translation loss stays as it was."""
+    mask = jnp.arange(13) < 11
+    sums = {}
+    for temperature in (None, 0.07, 0.2):
+        triplet = Triplet(0.7, 0.4, "squared", True, None, temperature=temperature)
+        compiled = jax.jit(partial(encoder_decoder_loss, networks, variant="quadratic", triplet=triplet))
+        found, _ = compiled(variables["params"], variables["batch_stats"], inputs, mask, jax.random.key(0))
+        sums[temperature] = {name: float(s.total) / float(s.count) for name, s in found.items()}
+    assert sums[None]["translation"] == pytest.approx(sums[0.07]["translation"], rel=1e-6)
+    for name in ("matching", "target_matching"):
+        assert len({round(of[name], 4) for of in sums.values()}) == 3
+        assert 0 < sums[0.07][name] < 60  # no farther than the worst cosine over the temperature, and log of the rows

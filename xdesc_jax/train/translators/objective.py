@@ -17,6 +17,7 @@ from jax import lax
 
 from xdesc_jax.data.schema import KEYPOINT as FRAMES
 from xdesc_jax.networks import losses, mlp
+from xdesc_jax.networks.contrastive import contrastive_loss
 from xdesc_jax.networks.losses import Rows, Sum
 from xdesc_jax.networks.mlp import Networks
 
@@ -131,6 +132,7 @@ class Triplet(NamedTuple):
     axis_name: str | None
     negatives: str = "anchor"  # of L^M
     precision: str = "highest"  # of the products by which negatives are chosen
+    temperature: float | None = None  # of the contrastive form of both losses; None: the triplet
 
 
 def target_matching_sums(
@@ -153,11 +155,19 @@ def target_matching_sums(
     sums = {}
     for name, rows in predictions.items():
         spec, natives = networks.specs[name], inputs[name]
+        made = jax.nn.sigmoid(rows) if spec.binary else rows
+        of = (made, natives, source_ids[name], losses.row_ids(natives), mask, points)
+        use, axis_name = None if uses is None else uses[name], triplet.axis_name
+        if triplet.temperature is not None:
+            together, pairs = losses.target_rows(*of, spec.binary)
+            sums[name] = contrastive_loss(
+                together, pairs, triplet.temperature,
+                use=use, unit_length=spec.normalized, precision=triplet.precision, axis_name=axis_name,
+            )  # fmt: skip
+            continue
         sums[name] = losses.target_matching_loss(
-            jax.nn.sigmoid(rows) if spec.binary else rows, natives, source_ids[name], losses.row_ids(natives), mask,
-            points, triplet.target_margin, triplet.distance,
-            use=None if uses is None else uses[name],
-            binary=spec.binary, unit_length=spec.normalized, axis_name=triplet.axis_name, precision=triplet.precision,
+            *of, triplet.target_margin, triplet.distance,
+            use=use, binary=spec.binary, unit_length=spec.normalized, precision=triplet.precision, axis_name=axis_name,
         )  # fmt: skip
     return total(sums)
 
@@ -193,11 +203,17 @@ def encoder_decoder_loss(
     }
     by_target, predictions, decoder_stats = translation_loss(networks, params, stats, sources, inputs, masks)
     rows = Rows(embeddings, ids, mask, point_numbers(mask, triplet.axis_name))
-    matching = losses.matching_loss(
-        rows, pairs, triplet.margin, triplet.distance,
-        symmetric=variant != "linear", negatives_of=triplet.negatives, use=used_pairs, axis_name=triplet.axis_name,
-        precision=triplet.precision,
-    )  # fmt: skip
+    if triplet.temperature is not None:
+        matching = contrastive_loss(
+            rows, pairs, triplet.temperature,
+            symmetric=variant != "linear", use=used_pairs, axis_name=triplet.axis_name, precision=triplet.precision,
+        )  # fmt: skip
+    else:
+        matching = losses.matching_loss(
+            rows, pairs, triplet.margin, triplet.distance,
+            symmetric=variant != "linear", negatives_of=triplet.negatives, use=used_pairs, axis_name=triplet.axis_name,
+            precision=triplet.precision,
+        )  # fmt: skip
     sums = {"translation": total(by_target), "matching": matching}
     if triplet.target_matching:
         ids_of = {name: ids[of] for name, of in chosen.items()}

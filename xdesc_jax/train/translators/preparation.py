@@ -47,6 +47,7 @@ def step_of(
         distance=config.loss.distance,
         negatives=config.loss.negatives,
         mining_precision=config.loss.mining_precision,
+        temperature=config.loss.temperature if config.loss.matching == "contrastive" else None,
         target_matching=config.loss.beta > 0,
         total_steps=config.epochs * batches_per_epoch,
     )

@@ -122,6 +122,7 @@ def train_step(
     target_matching: bool = False,
     negatives: str = "anchor",
     mining_precision: str = "highest",
+    temperature: float | None = None,
     total_steps: int = 1,
     axis_name: str | None = None,
 ) -> tuple[TrainState, dict[str, Sum]]:
@@ -135,6 +136,7 @@ def train_step(
         networks: the modules, with their batch norm on `axis_name`.
         inputs_of: (batch, keys of its rows) -> canonical rows by descriptor.
         variant, distance, negatives, mining_precision: see `LossConfig`.
+        temperature: of the contrastive form of the matching losses; None: the triplet.
         target_matching: whether there is L^R; without it, `hyper.beta` has no effect.
         total_steps: of the whole training, for the schedule.
         axis_name: the mapped axis, or None on one device.
@@ -147,8 +149,9 @@ def train_step(
     data_key = jax.random.fold_in(keys.data, state.step)
     inputs = inputs_of(batch, row_keys(data_key, len(batch["mask"]), axis_name))
     triplet = Triplet(
-        hyper.margin, hyper.target_margin, distance, target_matching, axis_name, negatives, mining_precision
-    )
+        hyper.margin, hyper.target_margin, distance, target_matching, axis_name, negatives, mining_precision,
+        temperature,
+    )  # fmt: skip
 
     permutation_key = jax.random.fold_in(keys.member, state.step)
 
