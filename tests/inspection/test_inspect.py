@@ -134,7 +134,7 @@ def test_a_model_is_described(tmp_path):
     found = inspect(make_model(tmp_path / "model.safetensors"))
     assert (found["kind"], found["networks"], found["embedding_width"]) == ("translator", "encoder_decoder", 8)
     assert len(found["space_id"]) == 12 and found["order"] is None
-    bits = {"spec": "bits", "kind": "binary", "width": 19, "source": True, "target": True}
+    bits = {"spec": "bits", "kind": "binary", "width": 19, "frame": "keypoint", "source": True, "target": True}
     assert bits in found["descriptors"] and len(found["descriptors"]) == 3
     assert found["ratios"]["bits->plain"] == 0.6
     assert found["parameters"] == sum((w + 1) * 17 + 18 * 8 + 9 * 11 + 12 * w for w in (128, 9, 19))

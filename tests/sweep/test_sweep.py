@@ -149,9 +149,9 @@ def test_finished_members_are_not_trained_again(swept, toy_folder, tmp_path, mon
     assert (workdir / "results" / "0-of-1.jsonl").read_bytes() == lines
 
 
-@pytest.mark.parametrize("deadly", ["group", "member", "result"])
+@pytest.mark.parametrize("deadly", ["group", "result"])
 def test_a_killed_sweep_ends_as_an_uninterrupted_one(swept, toy_folder, tmp_path, deadly):
-    """SIGKILL as the group's third checkpoint, the second member's second checkpoint, or the second result is due."""
+    """SIGKILL as the group's third checkpoint or the second result is due."""
     script = f"""
 import os, signal, sys
 sys.path[:0] = [{str(ROOT)!r}]
@@ -172,10 +172,9 @@ kind = {deadly!r}
 if kind == "result":
     run.append_result = killing(append, 2)
 else:
-    die = killing(save, 3 if kind == "group" else 6)
+    die = killing(save, 3)
     def chosen(self, *arguments):
-        own = self.directory.parent.parent.name == ("groups" if kind == "group" else "members")
-        return (die if own else save)(self, *arguments)
+        return (die if self.directory.parent.parent.name == "groups" else save)(self, *arguments)
     Checkpoints.save = chosen
 settings = load_config({str(swept.parent / "sweep.py")!r}, SweepConfig)
 run.run_sweep(settings, Path({str(toy_folder)!r}), Path({str(tmp_path / "w")!r}), steps_per_dispatch=2)

@@ -13,10 +13,11 @@ from tests.support.databases import sift_rows
 from tests.support.framed_translators import FRAMED, ROUTES, SPECS, by_definition, framed_translator, frames, rows
 from xdesc_jax import cli
 from xdesc_jax.colmap.database import DatabaseReader
-from xdesc_jax.descriptors import get_spec, stored
+from xdesc_jax.descriptors import DescriptorSpec, get_spec, stored, unit_rows
 from xdesc_jax.export.quantization import quantized
 from xdesc_jax.features.store import FeatureStore, ImageFeatures, StoreWriter
-from xdesc_jax.translation.bundle import load
+from xdesc_jax.translation.bundle import Bundle, load
+from xdesc_jax.translation.deviation import RowStatistics
 from xdesc_jax.translation.translator import Translator
 
 NO_WAY = "from a descriptor without frames to one with them there is no translation, only the joint space"
@@ -79,7 +80,8 @@ def test_readers_that_know_no_frames_refuse_the_file(bundle, tmp_path):
     for dtype in ("float32", "int8"):
         with safe_open(bundle.save(tmp_path / "m.safetensors", dtype), "numpy") as file:
             assert file.metadata()["version"] == "3"
-            assert json.loads(file.metadata()["frame"]) == {"space": "image", "harmonics": 3}
+            told = {"space": "image", "harmonics": 3, "log2_sigma": None}
+            assert json.loads(file.metadata()["frame"]) == told
 
 
 def test_networks_without_room_for_frames_are_refused(bundle):
@@ -183,3 +185,50 @@ def test_a_database_gives_those_of_its_keypoints(tmp_path, columns, capsys):
     with DatabaseReader(tmp_path / "new.db") as found:
         expected = Translator(load(file)).translate(x, "colmap-sift", "upright", frames=seen)
         np.testing.assert_allclose(found.descriptors("a.jpg"), expected, atol=1e-5)
+
+
+def test_diameters_given_for_sigmas_are_told(bundle):
+    """From 8192 keypoints on; the same sigmas as in the training, and half of an octave more, are nothing to tell."""
+    seen, x = frames(8192), rows(8192)["turned"]
+    log2_sigma = float(np.log2(seen[:, 0].astype(np.float64)).mean())
+    translator = Translator(dataclasses.replace(bundle, log2_sigma=log2_sigma))
+
+    def told(factor, n=8192):
+        stream = translator.stream("turned", "upright")
+        stream(x[:n], frames=seen[:n] * np.array([factor, 1], np.float32))
+        return [text for _, text in stream.findings()]
+
+    assert told(1) == told(2**0.5) == told(2, n=8191) == []
+    assert told(2)[0] == (
+        "keypoints of 'turned' are not as in the training: their sigmas are 2 times as large in the mean: diameters, "
+        "or another detector?"
+    )
+    assert "0.25 times" in told(0.25)[0]
+
+
+def test_rows_of_another_network_are_told_and_those_at_its_own_keypoints_are_not(bundle):
+    """Rows of equal width: means that correlate with the training's pass, others do not, from 256 rows on."""
+    rng = np.random.default_rng(5)
+    spec = DescriptorSpec("wide", 64, frame="image")
+    middle, photos = rng.normal(0, 0.08, 64), np.repeat(np.arange(80), 60)
+
+    def of(mean, spread, n):
+        return unit_rows(mean + spread + rng.normal(0, 0.1, (n, 64)))
+
+    training = np.concatenate([of(middle, rng.normal(0, 0.02, 64), 60) for _ in range(80)])
+    encoder = [(rng.normal(size=(64, 8)).astype(np.float32), np.zeros(8, np.float32))]
+    model = Bundle(
+        "encoder_decoder", {"wide": spec}, 8, {"encoder/wide": encoder}, {"wide": RowStatistics.of(training, photos)},
+        frame="image",
+    )  # fmt: skip
+
+    def told(rows, frame="image"):
+        specs = {"wide": dataclasses.replace(spec, frame=frame)}
+        stream = Translator(dataclasses.replace(model, specs=specs, frame=frame)).stream("wide", "embedding")
+        stream(rows)
+        return [text for _, text in stream.findings()]
+
+    elsewhere = of(middle, rng.normal(0, 0.06, 64), 9000)
+    assert told(elsewhere) == [] and "another implementation?" in told(elsewhere, "keypoint")[0]
+    (text,) = told(of(rng.permutation(middle), 0, 256))
+    assert "another descriptor, or another order of values?" in text

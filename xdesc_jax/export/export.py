@@ -197,6 +197,7 @@ def to_bundle(model: TrainedModel, provenance: Mapping[str, Any] | None = None) 
         statistics=model.statistics,
         frame=model.frame,
         harmonics=model.harmonics,
+        log2_sigma=model.log2_sigma,
         sample=reference(model, {name: rows[:SAMPLE_ROWS] for name, rows in model.samples.items()}),
         config=model.config,
         provenance={**model.provenance, **(provenance or {})},

@@ -36,7 +36,7 @@ for _name in ("hardnet", "hardnet-xdesc"):
 for _name in ("sosnet", "sosnet-xdesc"):
     register(DescriptorSpec(_name, 128), _F + "l2net:describe_sosnet", load=_F + "l2net:load_sosnet")
 register(DescriptorSpec("tfeat", 128, normalized=False), _F + "tfeat:describe", load=_F + "tfeat:load")
-_NETWORKS, _WIDE = _F + "extractors.", (1024, 1024)
+_NETWORKS, _WIDE = _F + "extractors.", (512, 512)
 for _name, _width in {"aliked-n16rot": 128, "aliked-n16": 128, "aliked-n32": 128, "aliked-t16": 64}.items():
     register(DescriptorSpec(_name, _width, hidden=_WIDE, frame="image"), _NETWORKS + "aliked:Aliked", source="network")
 register(DescriptorSpec("disk", 128, hidden=_WIDE, frame="image"), _NETWORKS + "disk:Disk", source="network")

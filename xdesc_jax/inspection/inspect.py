@@ -173,12 +173,14 @@ def _translator(path: Path) -> dict[str, Any]:
         "networks": model.kind,
         "space_id": model.space_id,
         "embedding_width": model.embedding_width,
+        "frame": model.frame,
         **({"weights": told} if (told := copies.described(model)) else {}),
         "descriptors": [
             {
                 "spec": spec.name,
                 "kind": spec.kind,
                 "width": spec.width,
+                "frame": spec.frame,
                 "source": any(n == f"encoder/{name}" or n.startswith(f"pair/{name}/") for n in model.networks),
                 "target": any(
                     n == f"decoder/{name}" or n.endswith(f"/{name}") and n.startswith("pair/") for n in model.networks

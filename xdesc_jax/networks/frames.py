@@ -46,6 +46,11 @@ def encode(frames: Any, harmonics: int, xp: ModuleType = np) -> Any:
     return xp.concatenate([xp.cos(turns), xp.sin(turns), size], axis=1).astype(np.float32)
 
 
+def mean_log2_sigma(frames: np.ndarray) -> float:
+    """Mean of log2 of the sigmas of frames [N, 2]."""
+    return float(np.log2(frames[:, 0], dtype=np.float64).mean())
+
+
 def takes_frames(network: str, specs: Mapping[str, DescriptorSpec], space: str) -> bool:
     """Whether a network is told the keypoints' frames.
 

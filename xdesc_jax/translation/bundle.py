@@ -14,8 +14,9 @@ Tensors of the file, all float32 (weights may be float16) but the stored rows of
 
 Version 1 is as above. In version 2 each kernel is int8 and stands for kernel * scale:
     <network>/<layer>/scale [out] float32; the statistics' photo_covariance is float16
-Version 3 is of a joint space of frame 'image': its header has an entry `frame`, {"space", "harmonics"}; networks to and
-from descriptors of frame 'keypoint' take what `networks.frames.encode` makes of a frame behind their other input; and
+Version 3 is of a joint space of frame 'image': its header has an entry `frame`, {"space", "harmonics", "log2_sigma"};
+networks to and from descriptors of frame 'keypoint' take what `networks.frames.encode` makes of a frame behind their
+other input; and
     sample/<name>/frames [n, 2]                                  sigma px and orientation of the sample's keypoints
 Files are written in the oldest version that can hold them.
 """
@@ -69,6 +70,7 @@ class Bundle:
         ratios: calibrated ratio thresholds by the keys of `xdesc_jax.translation.ratios`; none in older files.
         frame: of the joint space, 'keypoint' or 'image' (see `networks.frames`).
         harmonics: of the orientations that networks take in a space of frame 'image'.
+        log2_sigma: mean of log2 of the training keypoints' sigmas, for a check of frames; None where not known.
 
     Raises:
         ValueError: shapes that do not chain, values that are not finite, names without a spec, or ratios of
@@ -87,6 +89,7 @@ class Bundle:
     ratios: dict[str, float] = dataclasses.field(default_factory=dict)
     frame: str = frame_form.KEYPOINT
     harmonics: int = frame_form.HARMONICS
+    log2_sigma: float | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -199,7 +202,7 @@ class Bundle:
         }
         framed = self.frame != frame_form.KEYPOINT
         if framed:
-            values["frame"] = {"space": self.frame, "harmonics": self.harmonics}
+            values["frame"] = {"space": self.frame, "harmonics": self.harmonics, "log2_sigma": self.log2_sigma}
         texts = {name: json_text(value, f"{name} of the model file") for name, value in values.items()}
         return {"format": FORMAT, "version": str(VERSION if framed else _FLOAT_VERSION), **texts}
 
@@ -355,6 +358,7 @@ def _parse(header: Mapping[str, str], tensors: dict[str, np.ndarray]) -> Bundle:
         ratios=json.loads(header.get("ratios", "{}")),
         frame=frame.get("space", frame_form.KEYPOINT),
         harmonics=frame.get("harmonics", frame_form.HARMONICS),
+        log2_sigma=frame.get("log2_sigma"),
     )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from xdesc_jax.descriptors import DescriptorSpec, canonical, stored, unit_rows
 from xdesc_jax.networks import frames as frame_form
 from xdesc_jax.translation.bundle import Layers
-from xdesc_jax.translation.deviation import Deviation, RowStatistics
+from xdesc_jax.translation.deviation import Deviation, RowStatistics, SigmaDeviation
 
 # 2048 x 1024 floats are 8 MB: large enough for full matrix-product speed, and the passes for bias and ReLU
 # still find the block in the last-level cache.
@@ -50,14 +50,17 @@ class Stream:
         storage: bool,
         kept: bool = False,
         framed: Sequence[int] = (0, 0),
+        log2_sigma: float | None = None,
     ):
         self.source, self.target = source, target
         self.rows = self.zero_rows = 0
         self._networks = [_Network(layers, harmonics) for layers, harmonics in zip(networks, framed, strict=False)]
         self.takes_frames = any(framed)
+        self._sizes = SigmaDeviation(log2_sigma) if log2_sigma is not None and self.takes_frames else None
         self._deviation = None
         if statistics is not None:
-            self._deviation = Deviation(statistics, scaled=not (source.normalized or source.binary))
+            own_scale = not (source.normalized or source.binary)
+            self._deviation = Deviation(statistics, own_scale, fine=source.frame == frame_form.KEYPOINT)
         self._form, self._storage = {"packed": packed, "kept": kept}, storage
 
     def __enter__(self) -> Stream:
@@ -78,6 +81,9 @@ class Stream:
         if deviation is not None:
             text = f"rows do not look like the {self.source.name!r} of the training: {deviation}"
             found.append((DeviationWarning, text))
+        sizes = self._sizes.message() if self._sizes is not None else None
+        if sizes is not None:
+            found.append((DeviationWarning, f"keypoints of {self.source.name!r} are not as in the training: {sizes}"))
         return found
 
     def __call__(
@@ -126,7 +132,10 @@ class Stream:
         if not self.takes_frames:
             return None
         if frames is not None:
-            return frame_form.check(frames, n, where)
+            frames = frame_form.check(frames, n, where)
+            if self._sizes is not None:
+                self._sizes.update(frames)
+            return frames
         at, source, target = f"{where}: " if where else "", self.source.name, self.target.name
         if self.source.frame == frame_form.KEYPOINT and not self.source.is_embedding:
             raise ValueError(

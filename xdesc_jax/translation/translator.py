@@ -126,7 +126,10 @@ class Translator:
         networks = [self.bundle.networks[name] for name in route]
         statistics = self.bundle.statistics.get(source)
         framed = [self.bundle.harmonics * self.bundle.takes_frames(name) for name in route]
-        return Stream(self.spec(source), self.spec(target), networks, statistics, packed, storage, kept, framed)
+        return Stream(
+            self.spec(source), self.spec(target), networks, statistics, packed, storage, kept, framed,
+            self.bundle.log2_sigma,
+        )  # fmt: skip
 
     def takes_frames(self, source: str, target: str) -> bool:
         """Whether a translation needs the frames of the keypoints; ValueError where the model has none."""

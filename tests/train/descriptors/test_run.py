@@ -85,16 +85,21 @@ def test_steps_of_a_dispatch_change_nothing(descriptor_run, pair_parts, descript
         np.testing.assert_allclose(a, b, atol=1e-3)
 
 
-def test_the_other_form_trains_the_same(descriptor_run, pair_parts, descriptor_config, tmp_path):
-    """On four devices, with augmentation and dropout; the form is no part of the configuration."""
-    run = train_descriptor(descriptor_config, pair_parts, tmp_path / "run", backend="sharded", steps_per_dispatch=2)
-    for a, b in zip(log_lines(run), log_lines(descriptor_run), strict=True):
+def test_the_other_form_trains_the_same(pair_parts, descriptor_config, tmp_path):
+    """On four devices, with augmentation and dropout; the form is no part of the configuration.
+
+    Where a gradient is about zero, rounding decides which way Adam goes a whole step, so that losses part by .2 %
+    within the steps of 1e-3; at 1e-5 they have nothing to part by. That gradients are equal, `test_randomness` says.
+    """
+    config = dataclasses.replace(descriptor_config, epochs=1, optimizer=OptimizerConfig(1e-5))
+    run = train_descriptor(config, pair_parts, tmp_path / "run", backend="sharded", steps_per_dispatch=2)
+    mapped = train_descriptor(config, pair_parts, tmp_path / "mapped")
+    for a, b in zip(log_lines(run), log_lines(mapped), strict=True):
         assert a.keys() == b.keys() and a["step"] == b["step"]
-        assert a.get("loss", 0) == pytest.approx(b.get("loss", 0), rel=1e-3)
-    for a, b in zip(weights(run), weights(descriptor_run), strict=True):
-        # Where a gradient is about zero, rounding decides which way Adam goes a whole step; a weight goes .004 in all.
-        assert np.mean(np.abs(a - b)) < 5e-4
-    train_descriptor(descriptor_config, pair_parts, run)  # finished: the other form accepts the run
+        assert a.get("loss", 0) == pytest.approx(b.get("loss", 0), rel=1e-4)
+    for a, b in zip(weights(run), weights(mapped), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-4)
+    train_descriptor(config, pair_parts, run)  # finished: the other form accepts the run
 
 
 def test_the_average_of_weights_is_what_is_exported(pair_parts, descriptor_config, tmp_path):

@@ -99,6 +99,15 @@ def test_records_without_frames_are_refused_before_the_first_step(tmp_path, caps
     assert f"{data}: the model takes the keypoints' frames, which these rows lack" in capsys.readouterr().err
 
 
+def test_descriptors_that_all_see_the_photo_as_it_lies_need_no_frames(tmp_path):
+    """As at the keypoints of a network's own detector, which have none."""
+    data = make_records(tmp_path, framed=False)
+    words = [*WORDS, "--descriptors", "toy-upright"]
+    assert cli.main(["train", "--data", str(data), "--workdir", str(tmp_path / "run"), *words]) == 0
+    assert cli.main(["export", str(tmp_path / "run"), str(tmp_path / "model.npz"), "--format", "npz"]) == 0
+    assert Translator.load(tmp_path / "model.npz").self_check() < 1e-5
+
+
 def test_a_space_of_frame_keypoint_takes_no_upright_descriptor(framed, tmp_path):
     config = dataclasses.replace(toy_config(), model=ModelConfig(frame="keypoint"))
     with pytest.raises(ValueError, match="'toy-upright' sees photos as they lie"):

@@ -26,6 +26,7 @@ from xdesc_jax.features.weights import parse_weights
 from xdesc_jax.files.arrays import read_plain
 from xdesc_jax.files.whole import atomic
 from xdesc_jax.networks import frames as frame_form
+from xdesc_jax.networks import mlp
 from xdesc_jax.train.randomness import row_keys
 from xdesc_jax.train.state import Batch
 from xdesc_jax.train.translators.step import describe_inputs, read_inputs
@@ -47,19 +48,22 @@ class Statistics:
             training divides by it, so that every translation loss is in units of a descriptor's length.
         sample: up to 64 rows in stored form, aligned between descriptors.
         frames: of the sample's keypoints, [n, 2] float32; None where the model takes none.
+        log2_sigma: mean over the training rows; None where the model takes no frames.
     """
 
     rows: dict[str, RowStatistics]
     scale: dict[str, float]
     sample: dict[str, np.ndarray]
     frames: np.ndarray | None = None
+    log2_sigma: float | None = None
 
     def save(self, path: Path) -> None:
         arrays: dict[str, Any] = {}
         for name, rows in self.rows.items():
             arrays |= {f"rows/{name}/{field}": value for field, value in rows.arrays().items()}
             arrays |= {f"scale/{name}": np.float32(self.scale[name]), f"sample/{name}": self.sample[name]}
-        arrays |= {} if self.frames is None else {"frames": self.frames}
+        if self.frames is not None and self.log2_sigma is not None:
+            arrays |= {"frames": self.frames, "log2_sigma": np.float64(self.log2_sigma)}
         with atomic(path) as temporary, temporary.open("wb") as file:
             np.savez(file, **arrays)
 
@@ -69,7 +73,7 @@ class Statistics:
         rows: dict[str, dict[str, np.ndarray]] = {}
         scale: dict[str, float] = {}
         sample: dict[str, np.ndarray] = {}
-        frames = None
+        frames = log2_sigma = None
         try:
             for key, values in read_plain(path).items():
                 match key.split("/"):
@@ -81,6 +85,8 @@ class Statistics:
                         sample[name] = values
                     case ["frames"]:
                         frames = values
+                    case ["log2_sigma"]:
+                        log2_sigma = float(values)
             if not rows.keys() == scale.keys() == sample.keys():
                 held = [sorted(part) for part in (rows, scale, sample)]
                 raise ValueError(f"rows, scales and samples are of {held}, expected the same descriptors")
@@ -94,7 +100,7 @@ class Statistics:
                     raise ValueError(f"{name!r} has scale and sample {told}, expected a finite one, and rows")
         except (OSError, TypeError, ValueError) as error:
             raise ValueError(f"{path}: statistics of the run cannot be read ({error})") from error
-        return cls(figures, scale, sample, frames)
+        return cls(figures, scale, sample, frames, log2_sigma)
 
 
 def choose_specs(info: RecordInfo | None, config: TrainConfig) -> dict[str, DescriptorSpec]:
@@ -124,8 +130,9 @@ def choose_specs(info: RecordInfo | None, config: TrainConfig) -> dict[str, Desc
 
 
 def takes_frames(specs: Mapping[str, DescriptorSpec], config: TrainConfig) -> bool:
-    """Whether the model of a run takes the keypoints' frames."""
-    return frame_form.space_of(specs, config.model.frame) == frame_form.IMAGE
+    """Whether a network of the run takes the keypoints' frames."""
+    networks = mlp.build_networks(specs, config.model)
+    return any(frame_form.takes_frames(name, networks.specs, networks.frame) for name in networks.modules)
 
 
 def open_split(
@@ -222,6 +229,7 @@ def measure_statistics(
         scale={name: typical_norm(x) if plain(specs[name]) else 1.0 for name, x in found.items()},
         sample={name: stored(_canonical(x[:SAMPLE_ROWS], specs[name]), specs[name]) for name, x in found.items()},
         frames=None if frames is None else frames[:SAMPLE_ROWS],
+        log2_sigma=None if frames is None else frame_form.mean_log2_sigma(frames),
     )
 
 

@@ -46,7 +46,7 @@ class TrainedModel:
         config: the resolved configuration.
         provenance: data, steps, figures, versions.
         base: the model whose frozen networks are among these, and whose joint space it is; None where all are new.
-        frame, harmonics: of the joint space, see `Bundle`.
+        frame, harmonics, log2_sigma: of the joint space and the training's keypoints, see `Bundle`.
         sample_frames: of the keypoints of the samples [n, 2]; none where the networks take none.
     """
 
@@ -61,6 +61,7 @@ class TrainedModel:
     base: Bundle | None = None
     frame: str = frame_form.KEYPOINT
     harmonics: int = frame_form.HARMONICS
+    log2_sigma: float | None = None
     sample_frames: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
 
@@ -89,6 +90,7 @@ def load_model(run: Path | str, which: str = "best") -> TrainedModel:
         samples=statistics.sample,
         sample_frames={} if statistics.frames is None else dict.fromkeys(specs, statistics.frames),
         frame=networks.frame,
+        log2_sigma=statistics.log2_sigma,
         harmonics=networks.harmonics,
         config=dataclasses.asdict(config),
         provenance=_provenance(run, settings, config, position),
@@ -146,6 +148,7 @@ def extend(model: TrainedModel, base: Bundle) -> TrainedModel:
         networks=networks | model.networks,
         statistics=model.statistics | base.statistics,
         sample_frames=base.sample.frames | model.sample_frames,
+        log2_sigma=base.log2_sigma,
         samples=base.sample.inputs | model.samples,  # the run's own rows are aligned with the new descriptor's
         provenance=model.provenance | {"frozen": frozen},
         base=base,

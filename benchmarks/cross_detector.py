@@ -1,0 +1,122 @@
+"""Correct matches between descriptors and detectors on homography scenes, beside what the target's own rows reach.
+
+Run: python benchmarks/cross_detector.py SCENES --map colmap-sift.h5 --at-map xfeat.h5 --own own/xfeat.h5 \
+         --model model.safetensors [--photo 3]
+
+In: scenes with H_1_k, and feature files of `xdesc extract`: of the map's descriptor; of targets at the keypoints of the
+map; and of targets at keypoints of their own. Photo 1 is the map's, photo k the query. Prints correct mutual nearest
+neighbours at 3 px, without a ratio test, in each scene:
+
+    native            the map's descriptor with itself
+    at map keypoints  the target's own rows on both sides; photo 1 translated to it; both photos embedded (->, |)
+    own keypoints     the same against keypoints of the target's own detector; and its own on both sides
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from xdesc_jax.descriptors import from_stored
+from xdesc_jax.evaluate.measures import CORRECT_PX, GroundTruth
+from xdesc_jax.evaluate.scenes import PhotoPair, Scene, find_scenes
+from xdesc_jax.features.frames import of_features
+from xdesc_jax.features.store import FeatureStore, ImageFeatures
+from xdesc_jax.matching.nearest import match
+from xdesc_jax.translation.translator import EMBEDDING, Translator
+
+Line = Callable[[str, Sequence[object]], None]
+Side = tuple[np.ndarray, np.ndarray]  # positions [N, 2], canonical rows [N, D]
+
+
+def side(store: FeatureStore, name: str) -> Side:
+    """The valid keypoints and rows of a photo."""
+    photo = store.read(name)
+    return photo.keypoints[photo.valid], from_stored(photo.descriptors[photo.valid], store.spec, str(store.path))
+
+
+def translated(translator: Translator, photo: ImageFeatures, source: str, target: str = EMBEDDING) -> Side:
+    """The rows of a photo as the model makes them."""
+    frames = of_features(photo)
+    frames = None if frames is None else frames[photo.valid]
+    rows = translator.translate(photo.descriptors[photo.valid], source, target, frames=frames)
+    return photo.keypoints[photo.valid], rows
+
+
+def correct(pair: PhotoPair, query: Side, database: Side) -> int:
+    """Mutual nearest neighbours that lie within 3 px of where they belong."""
+    truth = GroundTruth.of(query[0], database[0], pair.correspondence)
+    rows, columns = match(query[1], database[1]).indices.T
+    return int((truth.errors(rows, columns) <= CORRECT_PX).sum())
+
+
+def pairs_of(scenes: list[Scene], photo: int) -> dict[str, PhotoPair]:
+    found = {scene.name: [p for p in scene.pairs if Path(p.database).stem == str(photo)] for scene in scenes}
+    return {name: pairs[0] for name, pairs in found.items() if pairs}
+
+
+def sides(pair: PhotoPair, query: FeatureStore, database: FeatureStore) -> tuple[Side, Side]:
+    return side(query, pair.query), side(database, pair.database)
+
+
+def compare(
+    label: str, pairs: dict[str, PhotoPair], model: Translator, known: FeatureStore, store: FeatureStore, line: Line
+) -> None:
+    """The map's photo translated to what `store` holds, and both embedded."""
+    source, target = known.spec.name, store.spec.name
+    if target not in model.names:
+        return
+    photos = [(p, known.read(p.query), store.read(p.database)) for p in pairs.values()]
+    found = [correct(p, translated(model, a, source, target), side(store, p.database)) for p, a, _ in photos]
+    line(f"{label}: {source} -> {target}", found)
+    if model.space_id is not None:
+        joint = [correct(p, translated(model, a, source), translated(model, b, target)) for p, a, b in photos]
+        line(f"{label}: {source} | {target}", joint)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("scenes", type=Path)
+    parser.add_argument("--map", type=Path, required=True)
+    parser.add_argument("--at-map", type=Path, nargs="*", default=[])
+    parser.add_argument("--own", type=Path, nargs="*", default=[])
+    parser.add_argument("--model", type=str)
+    parser.add_argument("--photo", type=int, default=3)
+    options = parser.parse_args()
+    pairs = pairs_of(find_scenes(options.scenes), options.photo)
+    model = None
+    if options.model:
+        model = (
+            Translator.load(options.model)
+            if Path(options.model).is_file()
+            else Translator.from_pretrained(options.model)
+        )
+
+    def line(label: str, values: Sequence[object]) -> None:
+        print(f"{label:58}" + "".join(f"{value!s:>10}" for value in values))
+
+    line("", list(pairs))
+    known = FeatureStore(options.map)
+    source = known.spec.name
+    line(f"native {source}", [correct(p, side(known, p.query), side(known, p.database)) for p in pairs.values()])
+    for path in options.at_map:
+        store = FeatureStore(path)
+        target = store.spec.name
+        line(f"at map keypoints: {target}", [correct(p, *sides(p, store, store)) for p in pairs.values()])
+        if model is not None:
+            compare("at map keypoints", pairs, model, known, store, line)
+        for file in options.own:
+            detected = FeatureStore(file)
+            if detected.spec.name == target:
+                limit = [correct(p, *sides(p, store, detected)) for p in pairs.values()]
+                line(f"own keypoints: {target} at map keypoints with it", limit)
+                if model is not None:
+                    compare("own keypoints", pairs, model, known, detected, line)
+                line(f"own keypoints: {target}", [correct(p, *sides(p, detected, detected)) for p in pairs.values()])
+
+
+if __name__ == "__main__":
+    main()
