@@ -254,7 +254,7 @@ def reference(model: TrainedModel, samples: Mapping[str, np.ndarray]) -> ParityS
     def taken(network: str, x: np.ndarray, source: str) -> jnp.ndarray:
         if not frame_form.takes_frames(network, model.specs, model.frame):
             return jnp.asarray(x)
-        return jnp.concatenate([x, frame_form.encode(jnp.asarray(frames[source]), model.harmonics, jnp)], axis=1)
+        return frame_form.behind(x, jnp.asarray(frames[source]), model.harmonics, jnp)
 
     embeddings: dict[str, np.ndarray] = {}
     translations: dict[tuple[str, str], np.ndarray] = {}

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from xdesc_jax.descriptors import DescriptorSpec, from_stored, unit_rows
-from xdesc_jax.networks.frames import encode
+from xdesc_jax.networks.frames import behind
 from xdesc_jax.translation import copies
 from xdesc_jax.translation.bundle import Bundle, Layers, ParitySample
 from xdesc_jax.translation.int8 import from_int8, to_int8
@@ -88,7 +88,7 @@ def computed(bundle: Bundle) -> ParitySample:
 def _forward(bundle: Bundle, network: str, x: np.ndarray, source: str) -> np.ndarray:
     layers = bundle.networks[network]
     if bundle.takes_frames(network):
-        x = np.concatenate([x, encode(bundle.sample.frames[source].astype(np.float64), bundle.harmonics)], axis=1)
+        x = behind(x, bundle.sample.frames[source].astype(np.float64), bundle.harmonics)
     for i, (kernel, bias) in enumerate(layers):
         x = (np.maximum(x, 0) if i else x) @ kernel.astype(np.float64) + bias
     return x

@@ -53,7 +53,7 @@ def _outputs(graph: Graph, source: jax.Array, frames: jax.Array | None = None) -
     import jax
     import jax.numpy as jnp
 
-    from xdesc_jax.networks.frames import encode
+    from xdesc_jax.networks.frames import behind
     from xdesc_jax.networks.mlp import finish, forward, unit
 
     x = source.astype(jnp.float32)
@@ -61,7 +61,7 @@ def _outputs(graph: Graph, source: jax.Array, frames: jax.Array | None = None) -
     for network, layers, takes_unit_rows in graph.steps:
         x = unit(x) if takes_unit_rows else x
         if network in graph.framed:
-            x = jnp.concatenate([x, encode(frames, graph.harmonics, jnp)], axis=1)
+            x = behind(x, frames, graph.harmonics, jnp)
         x = forward([{"kernel": k, "bias": b} for k, b in layers], x)
     if graph.target.binary:
         return {"target": (x > 0) & alive, "probabilities": jnp.where(alive, jax.nn.sigmoid(x), 0)}

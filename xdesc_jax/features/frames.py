@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from xdesc_jax.features.keypoints import from_colmap
+from xdesc_jax.features.keypoints import from_colmap, read_shapes
 
 
 class Shaped(Protocol):
@@ -31,15 +31,16 @@ class Shaped(Protocol):
 
 def of_features(features: Shaped) -> np.ndarray | None:
     """Frames of the keypoints of a photo; None where they lack scales or orientations."""
-    if features.scales is not None and features.oris is not None:
-        return np.stack([features.scales, features.oris], axis=1).astype(np.float32)
-    return None if features.affine is None else of_shapes(features.affine)
+    return of_fields(features.scales, features.oris, features.affine)
 
 
-def of_shapes(shapes: np.ndarray) -> np.ndarray:
-    """Frames of affine shapes [N, 2, 2] as COLMAP reads them: mean length of the columns, direction of the first."""
-    sigma = np.linalg.norm(shapes, axis=1).mean(axis=1)
-    return np.stack([sigma, np.arctan2(shapes[:, 1, 0], shapes[:, 0, 0])], axis=1).astype(np.float32)
+def of_fields(
+    scales: np.ndarray | None = None, oris: np.ndarray | None = None, affine: np.ndarray | None = None
+) -> np.ndarray | None:
+    """Frames of what a feature file may have of keypoints (`FeatureStore.frames`); None where that is too little."""
+    if scales is not None and oris is not None:
+        return np.stack([scales, oris], axis=1).astype(np.float32)
+    return None if affine is None else np.stack(read_shapes(affine), axis=1).astype(np.float32)
 
 
 def has_frames(columns: np.ndarray) -> bool:

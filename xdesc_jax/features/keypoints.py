@@ -91,14 +91,19 @@ def similarity(scales: np.ndarray, oris: np.ndarray) -> np.ndarray:
     return np.stack([np.stack([c, -d], axis=-1), np.stack([d, c], axis=-1)], axis=-2)
 
 
+def read_shapes(shapes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sigmas and orientations [N] of shapes [N, 2, 2] as COLMAP reads them: mean length of the two columns, and the
+    direction of the first."""
+    return np.linalg.norm(shapes, axis=1).mean(axis=1), np.arctan2(shapes[:, 1, 0], shapes[:, 0, 0])
+
+
 def from_shapes(xy: np.ndarray, shapes: np.ndarray) -> Keypoints:
-    """Keypoints of shapes [N, 2, 2]; sigma and orientation as COLMAP derives them from a shape.
+    """Keypoints of shapes [N, 2, 2], sigma and orientation as COLMAP reads them.
 
     `affine` stays None where all shapes are turned and scaled circles.
     """
     shapes = np.asarray(shapes, np.float32).reshape(-1, 2, 2)
-    scales = np.linalg.norm(shapes, axis=1).mean(axis=1)  # mean length of the two columns
-    oris = np.arctan2(shapes[:, 1, 0], shapes[:, 0, 0])
+    scales, oris = read_shapes(shapes)
     difference = np.abs(shapes - similarity(scales, oris)).max(axis=(1, 2), initial=0)
     circles = (difference <= _SIMILARITY_TOLERANCE * scales).all()
     return Keypoints(xy, scales, oris, None if circles else shapes)

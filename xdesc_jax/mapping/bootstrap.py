@@ -125,15 +125,10 @@ class UpdatedMap:
             result = recall(
                 name,
                 partial(
-                    localizer.localize,
-                    features.keypoints,
-                    _valid(features),
-                    camera,
-                    descriptor=held,
-                    exclude=(name,),
-                    frames=of_features(features),
-                ),  # fmt: skip
-            )
+                    localizer.localize, features.keypoints, _valid(features), camera,
+                    descriptor=held, exclude=(name,), frames=of_features(features),
+                ),
+            )  # fmt: skip
             found[name] = result
             if result.pose is None:
                 continue

@@ -17,7 +17,7 @@ import numpy as np
 
 from xdesc_jax.colmap.database import DatabaseReader, is_database
 from xdesc_jax.descriptors import DescriptorSpec
-from xdesc_jax.features.frames import has_frames, of_colmap, of_features
+from xdesc_jax.features.frames import has_frames, of_colmap, of_fields
 from xdesc_jax.features.keypoints import from_colmap
 from xdesc_jax.features.store import FeatureStore, ImageFeatures
 from xdesc_jax.translation import ratios as ratio_keys
@@ -163,7 +163,7 @@ class FeatureSet:
         """Frames of a photo's keypoints, [N, 2] float32: sigma px, radians; None where the file has none."""
         reader = self._reader(name)
         if isinstance(reader, FeatureStore):
-            return of_features(reader.read(name))
+            return of_fields(**reader.frames(name))
         return of_colmap(reader.keypoints(name))
 
     def read(self, name: str) -> ImageFeatures:

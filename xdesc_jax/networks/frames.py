@@ -23,8 +23,7 @@ from xdesc_jax.descriptors import DescriptorSpec
 KEYPOINT, IMAGE = "keypoint", "image"
 COLUMNS = 2  # of a frame: sigma, orientation
 HARMONICS = 4
-# log2 of the sigmas of SIFT keypoints in photos of half a megapixel: mean and twice the deviation, rounded.
-MIDDLE, SPREAD = 1.5, 2.0
+MIDDLE, SPREAD = 1.5, 2.0  # bring log2 of the sigmas of SIFT keypoints, .8 to 15 px, to about -1 to 1
 _MOST_TURN = 2 * np.pi + 0.01  # what an orientation in radians may reach
 
 
@@ -44,6 +43,11 @@ def encode(frames: Any, harmonics: int, xp: ModuleType = np) -> Any:
     turns = frames[:, 1:] * xp.arange(1, harmonics + 1, dtype=frames.dtype)
     size = (xp.log2(frames[:, :1]) - MIDDLE) / SPREAD
     return xp.concatenate([xp.cos(turns), xp.sin(turns), size], axis=1).astype(np.float32)
+
+
+def behind(x: Any, frames: Any, harmonics: int, xp: ModuleType = np) -> Any:
+    """Rows [N, D] with what `encode` makes of their keypoints' frames [N, 2] behind them, [N, D + 2 H + 1]."""
+    return xp.concatenate([x, encode(frames, harmonics, xp)], axis=1)
 
 
 def mean_log2_sigma(frames: np.ndarray) -> float:

@@ -183,7 +183,7 @@ class _Network:
         """float32 [n, in] -> float32 [n, out], a buffer that the next call overwrites."""
         if self._harmonics:
             assert frames is not None
-            x = np.concatenate([x, frame_form.encode(frames, self._harmonics)], axis=1)
+            x = frame_form.behind(x, frames, self._harmonics)
         if len(x) > len(self._buffers[0]):
             self._buffers = [np.empty((len(x), b.shape[1]), np.float32) for b in self._buffers]
         last = len(self._layers) - 1
