@@ -29,7 +29,7 @@ from xdesc_jax.evaluate.scenes import PhotoPair, Scene, by_disparity, find_scene
 from xdesc_jax.evaluate.stages.homography import given_stores
 from xdesc_jax.export.export import export
 from xdesc_jax.features.extract import extract
-from xdesc_jax.features.images import read_gray
+from xdesc_jax.features.images import read_gray, write_png
 from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, read_json, write_json
 from xdesc_jax.reports.page import write_page
 from xdesc_jax.reports.parts import Answer, Column, Number, Section, Table
@@ -38,7 +38,7 @@ from xdesc_jax.train.translators.run import train
 from xdesc_jax.translation.translator import Translator
 
 from . import corner, motorcycle
-from .views import ViewSettings, random_view, write_png, write_scene
+from .views import ViewSettings, random_view, write_scene
 
 DESCRIPTORS = ("brief", "sift", "opencv-sift")
 # All of them are in the wheel; none is fetched.

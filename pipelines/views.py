@@ -12,6 +12,8 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+from xdesc_jax.features.images import write_png
+
 
 @dataclasses.dataclass(frozen=True)
 class ViewSettings:
@@ -86,14 +88,3 @@ def write_scene(folder: Path, photo: np.ndarray, views: int, rng: np.random.Gene
         view, matrix = random_view(rng, photo, (k + 1) / views, settings)
         write_png(folder / f"{k + 2}.png", view)
         np.savetxt(folder / f"H_1_{k + 2}", matrix, fmt="%.17g")
-
-
-def write_png(path: Path, photo: np.ndarray) -> None:
-    """Writes uint8 [H, W] or RGB [H, W, 3].
-
-    Raises:
-        OSError: the file cannot be written.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    encoded = cv2.imencode(".png", photo if photo.ndim == 2 else cv2.cvtColor(photo, cv2.COLOR_RGB2BGR))[1]
-    path.write_bytes(encoded.tobytes())

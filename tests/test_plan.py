@@ -69,6 +69,12 @@ def scenes(folder: Path, place: Place):
     return words, [*words, "--seed", "1"], ["out"]
 
 
+def views(folder: Path, place: Place):
+    photos = write_blobs(folder / "photos", ["a.png", "b.png"])
+    words = ["views", str(photos), str(folder / "out"), "--views", "0"]
+    return words, [*words, "--seed", "1"], ["out"]
+
+
 def records(folder: Path, place: Place):
     counts = {f"{i}.jpg": 9 for i in range(4)}
     files = [str(aligned_stores.write_store(folder / f"{name}.h5", name, counts)) for name in ("brief", "sift")]
@@ -81,7 +87,7 @@ def export(folder: Path, place: Place):
     return words, [*words, "--source", "own-a", "--target", "own-b"], ["out.npz"]
 
 
-STAGES: list[Stage] = [translate, match, retrieve, localize, extract, scenes, records, export]
+STAGES: list[Stage] = [translate, match, retrieve, localize, extract, scenes, views, records, export]
 
 
 @pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.__name__)

@@ -5,7 +5,17 @@ import numpy as np
 import pytest
 
 from xdesc_jax.features.keypoints import Keypoints
-from xdesc_jax.features.warp import WarpSettings, carry, draw_view, local_affines, project, render, smallest_scale
+from xdesc_jax.features.warp import (
+    WarpSettings,
+    carry,
+    draw_view,
+    largest_rectangle,
+    local_affines,
+    project,
+    render,
+    smallest_scale,
+    within,
+)
 
 SIZE = (211, 157)
 
@@ -66,13 +76,55 @@ def test_no_effort_leaves_the_photo_as_it_is():
     assert np.abs(render(scene(), drawn).astype(int) - scene()).mean() < 2  # JPEG of quality 95
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_the_largest_rectangle_is_that_of_a_search_over_all(seed):
+    rng = np.random.default_rng(seed)
+    angle = np.sort(rng.uniform(0, 2 * np.pi, 4) if seed else np.array([0.1, 1.7, 3.2, 4.8]))
+    corners = 6 * np.column_stack([np.cos(angle), np.sin(angle)]) + rng.uniform(6, 9, 2)  # on a circle: convex
+
+    def holds(x, y):
+        return cv2.pointPolygonTest(corners.astype(np.float32), (float(x), float(y)), True) >= -1e-5
+
+    inside = {(x, y) for x in range(16) for y in range(16) if holds(x, y)}
+    most = max(
+        (x1 - x0 + 1) * (y1 - y0 + 1)
+        for x0, y0 in inside for x1, y1 in inside
+        if x1 >= x0 and y1 >= y0 and {(x0, y1), (x1, y0)} <= inside
+    )  # fmt: skip
+    low, high = largest_rectangle(corners)
+    assert {(low[0], low[1]), (high[0], high[1]), (low[0], high[1]), (high[0], low[1])} <= inside
+    assert np.prod(high - low + 1) == most
+
+
+def test_a_photo_that_is_not_warped_is_seen_whole_and_one_turned_by_90_degrees_too():
+    still = draw_view(np.random.default_rng(3), SIZE, WarpSettings(), effort=0.0)
+    assert within(still, SIZE, 999).size == SIZE
+    np.testing.assert_allclose(within(still, SIZE, 999).homography, still.homography, atol=1e-6)
+    assert within(still, SIZE, 101).size == (101, 101)
+    np.testing.assert_allclose(project(within(still, SIZE, 101).homography, np.array([[105, 78]])), [[50, 50]], atol=1)
+    low, high = largest_rectangle(np.array([[156, 0], [156, 210], [0, 210], [0, 0]], float))
+    assert (low.tolist(), high.tolist()) == ([0, 0], [156, 210])
+
+
+def test_a_photo_in_colour_is_shown_as_each_of_its_channels_is():
+    channels = [scene(seed) for seed in range(3)]
+    drawn = view(2, max_noise=0.0, jpeg=(100, 100))
+    shown = render(np.stack(channels, axis=-1), drawn).astype(int)
+    for k, channel in enumerate(channels):
+        assert np.abs(shown[..., k] - render(channel, drawn)).mean() < 3  # JPEG halves what it keeps of colours
+    far = view(2, max_noise=0.0, jpeg=(100, 100), balance=0.5)
+    np.testing.assert_array_equal(render(channels[0], far), render(channels[0], drawn))
+    assert np.std(np.log(far.balance)) > 0.1
+
+
 def test_views_are_a_function_of_the_generator():
     assert np.array_equal(render(scene(), view(7)), render(scene(), view(7)))
     assert not np.array_equal(view(7).homography, view(8).homography)
 
 
 @pytest.mark.parametrize(
-    "settings", [{"zoom": (2.0, 1.0)}, {"exposure": (0.0, 1.0)}, {"max_tilt": 0.5}, {"max_perspective": 1.0}]
+    "settings",
+    [{"zoom": (2.0, 1.0)}, {"exposure": (0.0, 1.0)}, {"max_tilt": 0.5}, {"max_perspective": 1.0}, {"upright_deg": -1}],
 )
 def test_settings_out_of_range_are_refused_with_their_value(settings):
     with pytest.raises(ValueError, match=next(iter(settings))):

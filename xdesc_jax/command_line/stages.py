@@ -91,6 +91,10 @@ STAGES: dict[Words, Stage] = {
         "xdesc_jax.evaluate.stages.sfm:sfm", "colmap,report", _EVALUATE, "A reconstruction against a reference.",
         ("pycolmap", "matplotlib"),
     ),
+    ("views",): Stage(
+        "xdesc_jax.data.views:views", "features", _TRAINING, "Photos -> the same turned, scaled and relit.",
+        ("cv2", "PIL"),
+    ),
     ("records",): Stage(
         "xdesc_jax.data.records:records", "train,features,colmap", _TRAINING, "Photos or feature files -> records.",
         aliases={"descriptor": "descriptors"},

@@ -1,4 +1,4 @@
-"""Reading photos.
+"""Reading photos, and writing pictures.
 
 In: a folder of photos, or one file. Out: names relative to the folder, and uint8 pixels as the file holds
 them: EXIF orientation is not applied (as in COLMAP; the other modules rely on it), transparency is dropped,
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xdesc_jax import console
+from xdesc_jax.files.whole import atomic
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -104,6 +105,30 @@ def read_gray(path: Path | str) -> np.ndarray:
         UnreadablePhoto: with the file and what is wrong with it.
     """
     return np.asarray(_open(Path(path)).convert("L"))
+
+
+def scaled_down(pixels: np.ndarray, side: int | None) -> np.ndarray:
+    """A photo, uint8 [H, W] or [H, W, 3], of at most `side` px, by means over areas; as it is where it is no larger."""
+    import cv2
+
+    longer = max(pixels.shape[:2])
+    if side is None or longer <= side:
+        return pixels
+    width, height = (max(1, round(length * side / longer)) for length in pixels.shape[1::-1])
+    return np.asarray(cv2.resize(pixels, (width, height), interpolation=cv2.INTER_AREA))
+
+
+def write_png(path: Path, pixels: np.ndarray) -> None:
+    """Writes uint8 [H, W] or RGB [H, W, 3], whole or not at all; folders are made.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    import cv2
+
+    encoded = cv2.imencode(".png", pixels if pixels.ndim == 2 else cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR))[1]
+    with atomic(path) as temporary:
+        temporary.write_bytes(encoded.tobytes())
 
 
 def _open(path: Path) -> Image.Image:

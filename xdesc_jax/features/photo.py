@@ -242,7 +242,7 @@ def _with_networks(
 ) -> PhotoFeatures:
     """Adds the rows of networks, and the keypoints where one finds them."""
     rgb = images.read_rgb(path)
-    seen = _scaled_down(rgb, settings.network_side)
+    seen = images.scaled_down(rgb, settings.network_side)
     ratio = np.divide(rgb.shape[1::-1], seen.shape[1::-1], dtype=np.float64)  # photo px of one that networks see
     if (detector := settings.detector) is not None:
         xy, scores, rows = extractors.detect(detector, seen, path)
@@ -260,17 +260,6 @@ def _with_networks(
             descriptors[name], inside = extractors.describe(name, seen, places.astype(np.float32), path)
             valid = valid & inside
     return dataclasses.replace(features, descriptors=descriptors, valid=valid)
-
-
-def _scaled_down(rgb: np.ndarray, side: int | None) -> np.ndarray:
-    """A photo, uint8 [H, W, 3], of at most `side` px, by means over areas; as it is where it is no larger."""
-    import cv2
-
-    longer = max(rgb.shape[:2])
-    if side is None or longer <= side:
-        return rgb
-    width, height = (max(1, round(length * side / longer)) for length in rgb.shape[1::-1])
-    return np.asarray(cv2.resize(rgb, (width, height), interpolation=cv2.INTER_AREA))
 
 
 def _sampled(features: PhotoFeatures, settings: ExtractSettings) -> PhotoFeatures:

@@ -1,22 +1,25 @@
-"""Detecting keypoints in several processes.
+"""Working on photos, as on their keypoints, in several processes.
 
-In: photos in some order, some of them finished. Out: their features in the same order, with a bounded number
-in memory. Processes are spawned, not forked: jax and pycolmap keep threads that a fork would break.
+In: photos in some order, some of them finished. Out: their features, or what else is made of them, in the same
+order, with a bounded number in memory. Processes are spawned, not forked: jax and pycolmap keep threads that a fork
+would break.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import multiprocessing
 import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from typing import Any, TypeVar
 
 from xdesc_jax.descriptors import Entry, get_entry, register
 from xdesc_jax.features.images import UnreadablePhoto
@@ -35,6 +38,35 @@ class Job:
 
 NOT_HERE = "computed:elsewhere"  # stands in a worker for a function that another process calls
 Result = PhotoFeatures | UnreadablePhoto
+T = TypeVar("T")
+
+
+def each(work: Callable[..., T], jobs: Iterable[tuple[Any, ...]], processes: int) -> Generator[T, None, None]:
+    """What `work` makes of each job, in their order.
+
+    Args:
+        work: a function of a module, called with the values of a job.
+        jobs: taken as they are needed; the first value of each is a photo's name or path, for the error.
+        processes: 1 works in this process.
+
+    Raises:
+        OSError: a process ended.
+    """
+    if processes == 1:
+        yield from itertools.starmap(work, jobs)
+        return
+    context = multiprocessing.get_context("spawn")  # OpenCV's threads do not survive a fork
+    pool = ProcessPoolExecutor(processes, context, initializer=start_worker, initargs=(1, []))
+    waiting: deque[tuple[str, Future[T]]] = deque()
+    try:
+        for job in jobs:
+            waiting.append((str(job[0]), pool.submit(work, *job)))
+            if len(waiting) >= 8 * processes:  # what waits to be taken is in memory
+                yield _outcome(*waiting.popleft())
+        while waiting:
+            yield _outcome(*waiting.popleft())
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 @contextlib.contextmanager
@@ -99,10 +131,12 @@ def _in_order(
 
 
 def _settled(name: str, job: Job | None, result: Future[Result] | PhotoFeatures) -> tuple[str, Job | None, Result]:
-    if isinstance(result, PhotoFeatures):
-        return name, job, result
+    return name, job, result if isinstance(result, PhotoFeatures) else _outcome(name, result)
+
+
+def _outcome(name: str, result: Future[T]) -> T:
     try:
-        return name, job, result.result()
+        return result.result()
     except BrokenProcessPool as error:
         raise OSError(
             f"a worker process ended while photos up to {name!r} were in work, perhaps for want of memory; "

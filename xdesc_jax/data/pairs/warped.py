@@ -8,10 +8,8 @@ scale and orientation that a detected one of the same photo showed.
 from __future__ import annotations
 
 import dataclasses
-import multiprocessing
 import zipfile
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +24,7 @@ from xdesc_jax.features.keypoints import Keypoints, detect_opencv
 from xdesc_jax.features.parts import part_path, photo_stamp
 from xdesc_jax.features.patches import extract_patches
 from xdesc_jax.features.warp import View, WarpSettings, carry, draw_view, project, render
-from xdesc_jax.features.workers import start_worker
+from xdesc_jax.features.workers import each
 from xdesc_jax.files.whole import atomic, config_hash
 
 # A detection counts as the same keypoint within these distances of where the homography puts it.
@@ -122,19 +120,11 @@ Found = Columns | UnreadablePhoto
 def _each(
     root: Path, names: list[str], settings: WarpedSettings, parts: Path, key: str, processes: int
 ) -> Iterator[tuple[str, Found]]:
-    work = [(root, name, settings, parts, key) for name in names]
-    if processes == 1:
-        for job in work:
-            yield job[1], _pairs_of_photo(*job)
-        return
-    context = multiprocessing.get_context("spawn")  # OpenCV's threads do not survive a fork
-    with ProcessPoolExecutor(processes, context, initializer=start_worker, initargs=(1, [])) as pool:
-        for start in range(0, len(work), 16 * processes):  # what waits to be taken is in memory
-            block = work[start : start + 16 * processes]
-            yield from zip([job[1] for job in block], pool.map(_pairs_of_photo, *zip(*block, strict=True)), strict=True)
+    work = [(name, root, settings, parts, key) for name in names]
+    yield from zip(names, each(_pairs_of_photo, work, processes), strict=True)
 
 
-def _pairs_of_photo(root: Path, name: str, settings: WarpedSettings, parts: Path, key: str) -> Found:
+def _pairs_of_photo(name: str, root: Path, settings: WarpedSettings, parts: Path, key: str) -> Found:
     path = part_path(parts, name)
     if (done := _load(path, key)) is not None:
         return done
