@@ -78,6 +78,18 @@ def test_feature_files_give_the_files_of_the_local_stage(tmp_path, stores, optio
     assert same_files(tmp_path / "out", tmp_path / "local")
 
 
+def test_by_folder_feature_files_give_the_files_of_the_local_stage(tmp_path):
+    counts = {f"{place}/{k}.jpg": 6 for place in "abcd" for k in range(2)}
+    paths = tuple(write_store(tmp_path / f"{n}.h5", n, counts) for n in ("brief", "sift"))
+    options = {"split_by": "folder", "validation_share": 0.5, "rows_per_shard": 5}
+    records(tmp_path / "local", paired=paths, **options)
+    info = records_beam(tmp_path / "out", paired=paths, **options)
+    assert (
+        same_files(tmp_path / "out", tmp_path / "local")
+        and info.counts["validation"] % 10 == 0 < info.counts["validation"]
+    )
+
+
 def test_a_draw_of_rows_and_keypoints_from_a_file_give_the_files_of_the_local_stage(photos, tmp_path, monkeypatch):
     from xdesc_jax.features.extract import extract
 

@@ -34,6 +34,41 @@ def test_a_name_in_another_unicode_form_is_in_the_same_split():
         assert split_photos([*names, decomposed], 0.5, seed)[decomposed] == first
 
 
+def test_photos_of_one_folder_are_in_one_split():
+    names = [f"place {i % 40}/{i // 40 % 3}/{i}.jpg" for i in range(600)]
+    split = split_photos(names, 0.3, seed=1, by="folder")
+    by_folder = {
+        folder: {split[n] for n in names if n.rpartition("/")[0] == folder}
+        for folder in {n.rpartition("/")[0] for n in names}
+    }
+    assert len(by_folder) == 120 and all(len(found) == 1 for found in by_folder.values())
+    assert 0.2 < sum(found == {"validation"} for found in by_folder.values()) / 120 < 0.4
+    # Nested folders are folders of their own, and a folder's split does not depend on which photos are in it.
+    assert len({tuple(by_folder[f"place {i}/{k}"]) for i in range(40) for k in range(3)}) == 2
+    assert any(len({tuple(by_folder[f"place {i}/{k}"]) for k in range(3)}) == 2 for i in range(40))
+    assert all(split_photos(names[::7], 0.3, 1, "folder")[name] == split[name] for name in names[::7])
+    assert split_photos(names, 0.3, 1) != split
+
+
+def test_both_splits_get_a_folder_where_there_are_two():
+    names = ["a/1", "a/2", "b/1", "b/2", "b/3"]
+    for seed in range(20):
+        for share in (0.01, 0.99):
+            assert set(split_photos(names, share, seed, "folder").values()) == {"train", "validation"}
+        assert set(split_photos(names[:2], 0.99, seed, "folder").values()) == {"train"}
+
+
+def test_a_photo_in_no_folder_cannot_be_split_by_it():
+    with pytest.raises(ValueError, match=r"photo 'b.jpg' lies in no folder, expected FOLDER/NAME"):
+        split_photos(["a/1.jpg", "b.jpg"], 0.1, 0, "folder")
+
+
+def test_settings_as_they_were_before_are_told_apart_as_before():
+    known = {"format": "npy", "validation_share": 0.1, "seed": 0, "max_rows_per_photo": None, "rows_per_shard": 16384}
+    assert RecordSettings("npy").config() == known
+    assert RecordSettings("npy", split_by="folder").config() == known | {"split_by": "folder"}
+
+
 def kept(seed, count=40, most=6, names=8):
     """Row numbers kept of each photo."""
     settings = RecordSettings(seed=seed, max_rows_per_photo=most)

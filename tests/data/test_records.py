@@ -56,6 +56,24 @@ def test_one_photo_gives_no_validation_and_says_so(tmp_path, format):
         open_source(tmp_path / "out", "validation", 4)
 
 
+def test_by_folder_all_rows_of_a_folder_are_in_one_split(tmp_path):
+    counts = {f"{place}/{k}.jpg": 9 for place in "abcdef" for k in range(2)}
+    paths = tuple(write_store(tmp_path / f"{n}.h5", n, counts) for n in ("brief", "sift"))
+    info = records(tmp_path / "out", paired=paths, format="npy", validation_share=0.5, split_by="folder")
+    splits = {split: {info.photos[p][0] for p in all_rows(info.path, split)["photo"]} for split in info.counts}
+    assert splits["train"] | splits["validation"] == set("abcdef") and not splits["train"] & splits["validation"]
+    with pytest.raises(FileExistsError, match="another configuration"):
+        records(tmp_path / "out", paired=paths, format="npy", validation_share=0.5)
+
+
+def test_by_folder_a_photo_in_none_is_refused_before_any_work(tmp_path):
+    counts = {"a/1.jpg": 9, "loose.jpg": 9}
+    paths = tuple(write_store(tmp_path / f"{n}.h5", n, counts) for n in ("brief", "sift"))
+    with pytest.raises(ValueError, match="photo 'loose.jpg' lies in no folder"):
+        records(tmp_path / "out", paired=paths, format="npy", split_by="folder")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["brief.h5", "sift.h5"]
+
+
 def test_rows_per_photo_are_limited_by_a_draw_that_depends_on_the_seed(tmp_path, stores):
     found = []
     for seed in (0, 0, 1):

@@ -7,7 +7,6 @@ unless these very records are there already.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -57,10 +56,11 @@ def make(
         stage: whose arguments have defaults, which are not printed.
 
     Raises:
-        ValueError, FileExistsError: as `build` and `is_finished`.
+        ValueError, FileExistsError: as `build` and `is_finished`; a name that cannot be split as the settings ask.
         InUse: another process makes them.
     """
-    config = {**dataclasses.asdict(settings), "deal": DEAL_VERSION, **source.config}
+    settings.check_names(source.names)
+    config = {**settings.config(), "deal": DEAL_VERSION, **source.config}
     console.settings(f"xdesc {title} -> {out}", {**shown, "": settings}, stage)
     if is_finished(out, config, overwrite):
         console.up_to_date(out)

@@ -10,12 +10,15 @@ import dataclasses
 import hashlib
 import unicodedata
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from pathlib import PurePosixPath
+from typing import Any, Literal
 
 import numpy as np
 
 from xdesc_jax.data.deal import Deal
 from xdesc_jax.data.schema import SPLITS, TRAIN, VALIDATION
+
+SplitBy = Literal["photo", "folder"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +30,7 @@ class RecordSettings:
     seed: int = 0
     max_rows_per_photo: int | None = None
     rows_per_shard: int = 16384
+    split_by: SplitBy = "photo"
 
     def __post_init__(self) -> None:
         if not 0 <= self.validation_share < 1:
@@ -37,6 +41,19 @@ class RecordSettings:
             value = getattr(self, field)
             if value is not None and value < 1:
                 raise ValueError(f"{field} is {value}, expected at least 1")
+
+    def config(self) -> dict[str, Any]:
+        """What tells records made with these settings from others."""
+        config = dataclasses.asdict(self)
+        if self.split_by == "photo":
+            del config["split_by"]  # so it is in records made before there was a choice
+        return config
+
+    def check_names(self, names: Sequence[str]) -> None:
+        """Raises ValueError where photos of these names cannot be split as asked."""
+        if self.split_by == "folder":
+            for name in names:
+                folder_of(name)
 
     def keep(self, count: int, name: str) -> np.ndarray:
         """Which of a photo's `count` rows are kept: all, or a draw by (seed, name); ascending indices."""
@@ -69,7 +86,7 @@ def plan_rows(names: Sequence[str], counts: Mapping[str, int], settings: RecordS
     if not any(counts.values()):
         raise ValueError(f"none of the {len(counts)} photos has a valid row")
     with_rows = [name for name in names if counts.get(name)]
-    split_of = split_photos(with_rows, settings.validation_share, settings.seed)
+    split_of = split_photos(with_rows, settings.validation_share, settings.seed, settings.split_by)
     deals = {}
     for index, split in enumerate(SPLITS):
         total = sum(counts[name] for name in with_rows if split_of[name] == split)
@@ -77,20 +94,36 @@ def plan_rows(names: Sequence[str], counts: Mapping[str, int], settings: RecordS
     return Plan(split_of, deals)
 
 
-def split_photos(names: Sequence[str], validation_share: float, seed: int) -> dict[str, str]:
+def split_photos(names: Sequence[str], validation_share: float, seed: int, by: SplitBy = "photo") -> dict[str, str]:
     """The split of each photo, by a hash of (seed, name): photos that come or go do not move the others.
 
-    Each split gets at least one photo where there are two and the share is above 0.
+    Each split gets at least one photo where there are two and the share is above 0. By 'folder', the same of the
+    folders that names have in front of their last '/', so that photos of one folder are in one split.
+
+    Raises:
+        ValueError: a name without folder, by 'folder'.
     """
-    at = {name: _hash01(seed, name) for name in names}
-    split_of = {name: VALIDATION if at[name] < validation_share else TRAIN for name in names}
-    if validation_share > 0 and len(names) > 1:
-        ascending = sorted(names, key=lambda name: at[name])
+    unit_of = {name: name if by == "photo" else folder_of(name) for name in names}
+    units = list(dict.fromkeys(unit_of.values()))
+    at = {unit: _hash01(seed, unit) for unit in units}
+    split_of = {unit: VALIDATION if at[unit] < validation_share else TRAIN for unit in units}
+    if validation_share > 0 and len(units) > 1:
+        ascending = sorted(units, key=lambda unit: at[unit])
         split_of[ascending[0]] = VALIDATION
         split_of[ascending[-1]] = TRAIN
-    elif names and validation_share > 0:
-        split_of[names[0]] = TRAIN
-    return split_of
+    elif units and validation_share > 0:
+        split_of[units[0]] = TRAIN
+    return {name: split_of[unit] for name, unit in unit_of.items()}
+
+
+def folder_of(name: str) -> str:
+    """The folder in a photo's name; raises ValueError where there is none."""
+    folder = str(PurePosixPath(name).parent)
+    if folder == ".":
+        raise ValueError(
+            f"photo {name!r} lies in no folder, expected FOLDER/NAME of all photos to split them by folder"
+        )
+    return folder
 
 
 def _hash01(seed: int, name: str) -> float:

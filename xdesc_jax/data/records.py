@@ -1,9 +1,9 @@
 """The stage `xdesc records`: photos, or aligned feature files, to a records folder for training.
 
 In: photos (patches and descriptors are computed) or two or more feature files of the same keypoints. Out: a
-folder in the 'tfds' or 'npy' format with a train and a validation split, split by photo. The folder appears
-when it is complete; extraction that was interrupted goes on where it stopped. It is made in this process, or,
-with the same bytes, by a Beam pipeline (`beam.py`).
+folder in the 'tfds' or 'npy' format with a train and a validation split, split by photo or by folder of photos. The
+folder appears when it is complete; extraction that was interrupted goes on where it stopped. It is made in this
+process, or, with the same bytes, by a Beam pipeline (`beam.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Literal
 from xdesc_jax import console
 from xdesc_jax.data.build import LOCAL, Build, build, make, work_folder
 from xdesc_jax.data.origin import Origin
-from xdesc_jax.data.plan import RecordSettings
+from xdesc_jax.data.plan import RecordSettings, SplitBy
 from xdesc_jax.data.schema import RecordInfo
 
 
@@ -31,6 +31,7 @@ def records(
     patches: bool = True,
     format: Literal["tfds", "npy"] = "tfds",
     validation_share: float = 0.1,
+    split_by: SplitBy = "photo",
     seed: int = 0,
     max_rows_per_photo: int | None = None,
     rows_per_shard: int = 16384,
@@ -66,6 +67,8 @@ def records(
         format: tfds (TFRecord shards, a TensorFlow dataset directory) or npy (read without tensorflow; not with
             --beam).
         validation_share: share of the photos whose rows are kept for validation.
+        split_by: 'photo', or 'folder' where photos of one folder belong together, as the views of one photo (`xdesc
+            views`) or the photos of one place do: all of them are in one split.
         seed: of the split, of the choice of rows and of their order.
         max_rows_per_photo: keep at most so many rows of a photo, drawn at random (from photos: of the keypoints whose
             patch is usable, so that a row without some other descriptor leaves one less).
@@ -82,14 +85,15 @@ def records(
         beam_options: passed to Beam, as NAME=VALUE or NAME.
 
     Raises:
-        ValueError: settings out of range, feature files that do not match, or no valid row.
+        ValueError: settings out of range, feature files that do not match, no valid row, or a photo in no folder where
+            they are split by it.
         FileExistsError: `out` holds something else.
         OSError: the pipeline failed, or its workers do not see the same files.
     """
     origin = Origin(
         photos, paired, descriptors, keypoints, first_octave, max_keypoints, weights, patches, device, network_side
     )
-    settings = RecordSettings(format, validation_share, seed, max_rows_per_photo, rows_per_shard)
+    settings = RecordSettings(format, validation_share, seed, max_rows_per_photo, rows_per_shard, split_by)
     builder: Build = build
     by_what: dict[str, Any] = {}
     if beam:
