@@ -278,6 +278,8 @@ def test_the_content_of_the_weights_decides_wherever_they_lie(tmp_path, monkeypa
         ({"descriptors": ("sift",), "weights": ("tfeat=a.npz",)}, "weights are given for .'tfeat'."),
         ({"descriptors": ("tfeat",), "weights": ("tfeat",)}, "weights 'tfeat': expected NAME=FILE"),
         ({"descriptors": ("brief",), "max_keypoints": 0}, "limit of keypoints is 0"),
+        ({"descriptors": ("brief",), "nms": -1.0}, "nms is -1.0 px, expected 0 or more"),
+        ({"descriptors": ("brief",), "nms": float("inf")}, "nms is inf px"),
         ({"descriptors": ("brief",), "first_octave": -2}, "first octave is -2"),
         ({"descriptors": ("brief",), "processes": 0}, "processes is 0"),
         ({"descriptors": ("brief",), "keypoints": __file__}, "neither a feature file"),
@@ -332,6 +334,25 @@ def test_limit_on_given_keypoints_is_refused(photos, tmp_path):
     source = keypoint_file(tmp_path / "points.h5", {})
     with pytest.raises(ValueError, match="are all kept"):
         extract(photos, tmp_path / "out", descriptors=("brief",), keypoints=str(source), max_keypoints=5)
+    with pytest.raises(ValueError, match="are all kept.* found nms of 2.0 px"):
+        extract(photos, tmp_path / "out", descriptors=("brief",), keypoints=str(source), nms=2.0)
+
+
+def test_near_duplicates_are_left_out_of_every_file(photos, tmp_path):
+    words = ["--keypoints", "opencv", "--descriptors", "opencv-sift", "orb"]
+    assert cli.main(["extract", str(photos), str(tmp_path / "all"), *words]) == 0
+    assert cli.main(["extract", str(photos), str(tmp_path / "some"), *words, "--nms", "2.5"]) == 0
+    dropped = 0
+    for name, every in read(tmp_path / "all", "opencv-sift").items():
+        some = [read(tmp_path / "some", descriptor)[name].keypoints for descriptor in ("opencv-sift", "orb")]
+        np.testing.assert_array_equal(*some)
+        assert {tuple(xy) for xy in some[0]} <= {tuple(xy) for xy in every.keypoints}
+        gaps = np.linalg.norm(some[0][:, None] - some[0][None], axis=-1) + 99 * np.eye(len(some[0]))
+        assert (gaps >= 2.5).all()
+        dropped += len(every) - len(some[0])
+    assert dropped > 3
+    with pytest.raises(FileExistsError, match="another configuration"):
+        extract(photos, tmp_path / "some", descriptors=("opencv-sift", "orb"), keypoints="opencv")
 
 
 def test_command_line_gives_one_line_for_bad_input(photos, tmp_path, capsys):

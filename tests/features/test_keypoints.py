@@ -6,6 +6,7 @@ import pytest
 from tests.support.textures import blob, texture
 from xdesc_jax.features.keypoints import (
     Keypoints,
+    apart,
     detect_colmap,
     detect_opencv,
     from_colmap,
@@ -177,6 +178,55 @@ def test_blank_photos_of_any_size_have_no_keypoints(shape):
 def test_colmap_detection_is_silent(capfd):
     detect_colmap(rgb(texture(64, 65)))
     assert capfd.readouterr() == ("", "")
+
+
+def left_by_a_loop(xy, strength, nms_px):
+    """Greedy suppression, one keypoint after the other."""
+    left = []
+    for row in sorted(range(len(xy)), key=lambda row: (-strength[row], row)):
+        if all((xy[row][0] - xy[other][0]) ** 2 + (xy[row][1] - xy[other][1]) ** 2 >= nms_px**2 for other in left):
+            left.append(row)
+    return sorted(left)
+
+
+@pytest.mark.parametrize("nms_px", [0.5, 1.0, 2.5, 40.0])
+def test_keypoints_that_stay_are_those_of_a_loop(nms_px):
+    rng = np.random.default_rng(int(10 * nms_px))
+    xy = rng.integers(0, 60, (301, 2)) / 2  # many lie at one place, or at a distance of nms_px itself
+    strength = rng.integers(0, 20, 301).astype(np.float32)  # many are equal
+    found = apart(xy, strength, nms_px)
+    assert found.tolist() == left_by_a_loop(xy.tolist(), strength.tolist(), nms_px)
+    assert 1 <= len(found) < 301
+    assert apart(xy, strength, 0.0).tolist() == list(range(301))
+
+
+def test_what_is_left_out_leaves_nothing_out_itself():
+    xy = np.array([[0, 0], [1.5, 0], [3, 0], [3, 2]])
+    assert apart(xy, np.array([1, 2, 3, 0.5]), 2).tolist() == [0, 2, 3]  # the last is 2 px off, not closer
+    assert apart(xy, np.array([3, 2, 1, 0.5]), 2).tolist() == [0, 2, 3]
+    assert apart(np.zeros((3, 2)), np.array([1, 2, 2]), 0.1).tolist() == [1]
+    assert [len(apart(np.zeros((n, 2)), np.ones(n), 1.0)) for n in (0, 1)] == [0, 1]
+
+
+def test_detectors_leave_out_near_duplicates_before_the_strongest_are_kept():
+    import cv2
+
+    gray = texture(121, 141)
+    everything, descriptors = detect_colmap(rgb(gray))
+    response = np.abs(dog_response(gray, everything.xy, everything.scales))
+    left = np.array(left_by_a_loop(everything.xy.astype(float).tolist(), response.tolist(), 3.0))
+    assert 30 < len(left) < len(everything)
+    points, rows = detect_colmap(rgb(gray), nms_px=3.0)
+    np.testing.assert_array_equal(points.xy, everything.xy[left])
+    np.testing.assert_array_equal(rows, descriptors[left])
+    strong = left[np.sort(np.argsort(-response[left], kind="stable")[:20])]
+    np.testing.assert_array_equal(detect_colmap(rgb(gray), limit=20, nms_px=3.0)[0].xy, everything.xy[strong])
+
+    found = cv2.SIFT.create().detect(gray, None)
+    left = left_by_a_loop([k.pt for k in found], [k.response for k in found], 3.0)
+    assert 30 < len(left) < len(found)
+    expected = np.array([found[row].pt for row in left], np.float32)
+    np.testing.assert_array_equal(detect_opencv(gray, nms_px=3.0).xy, expected)
 
 
 def test_strongest_breaks_ties_by_row():

@@ -69,6 +69,50 @@ def test_matches_lie_in_hlocs_layout(tmp_path, spec):
     np.testing.assert_allclose(scores[i], expected.scores, atol=1e-6)
 
 
+@pytest.mark.parametrize("scored", [True, False], ids=["scores", "no scores"])
+def test_near_duplicates_are_not_matched_and_indices_stay_those_of_the_file(tmp_path, scored):
+    """Pairs of rows 1 px apart, of which one is left; every third row is invalid, and leaves out none."""
+    rng = np.random.default_rng(5)
+    photos, kept = {}, {}
+    base = unit_rows(rng.normal(size=(24, PLAIN.width)))
+    with StoreWriter(tmp_path / "features.h5", PLAIN) as writer:
+        for name in ("a.jpg", "b.jpg"):
+            xy = np.repeat(10.0 * np.arange(12)[:, None], 2, axis=0) + [[0, 0], [1, 0]] * 12
+            valid, scores = np.arange(24) % 3 != 0, rng.random(24).astype(np.float32)
+            rows = unit_rows(base + 0.05 * rng.normal(size=base.shape)) * valid[:, None]
+            given = scores if scored else None
+            order = rng.permutation(24) if name == "b.jpg" else np.arange(24)
+            fields = (xy[order].astype(np.float32), rows[order].astype(np.float32), valid[order], (200, 48))
+            writer.write(name, ImageFeatures(*fields, scores=None if given is None else given[order]))
+            photos[name] = fields[1]
+            at = np.argsort(order)  # where each of the 24 stands
+            kept[name] = []
+            for one, two in zip(at[::2], at[1::2], strict=True):
+                usable = [row for row in (one, two) if fields[2][row]]
+                kept[name].append(max(usable, key=lambda row: given[order][row]) if scored else min(usable))
+    assert run(tmp_path / "features.h5", tmp_path / "m.h5", "--pairs", "exhaustive", "--nms", "1.5") == 0
+    a, b = (np.sort(kept[name]) for name in photos)
+    expected = match_rows(photos["a.jpg"][a], photos["b.jpg"][b], ratio=0.9).indices
+    with MatchFile(tmp_path / "m.h5") as file:
+        found = file.read("a.jpg", "b.jpg")[0]
+    assert found.tolist() == np.column_stack([a[expected[:, 0]], b[expected[:, 1]]]).tolist() and len(found) > 3
+    figures = json.loads((tmp_path / "m.h5.json").read_text())
+    assert figures["rows_near_others"] == 8 and figures["rows_never_matched"] == 16
+
+
+def test_without_nms_all_are_matched_and_the_configuration_is_as_before(tmp_path, capsys):
+    features = write_store(tmp_path / "features.h5")  # all at one place
+    words = (features, tmp_path / "m.h5", "--pairs", "exhaustive")
+    assert run(*words, "--nms", "0") == 0
+    figures = json.loads((tmp_path / "m.h5.json").read_text())
+    assert figures["matches"] > 3 and "nms" not in figures["config"] and "rows_near_others" not in figures
+    assert run(*words) == 0 and "up to date" in capsys.readouterr().out
+    assert run(*words, "--nms", "1") == 2 and "another configuration" in capsys.readouterr().err
+    assert run(*words, "--nms", "1", "--overwrite") == 0
+    assert json.loads((tmp_path / "m.h5.json").read_text())["matches"] <= 3
+    assert run(*words, "--nms", "-1", "--overwrite") == 2 and "nms is -1.0 px" in capsys.readouterr().err
+
+
 def test_matches_are_read_in_either_order(tmp_path):
     with MatchWriter(tmp_path / "m.h5") as writer:
         writer.write("a/1", "b", 5, np.array([[1, 3], [4, 0]], np.int32), np.array([0.5, 0.75], np.float32))

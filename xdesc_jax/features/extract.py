@@ -58,6 +58,7 @@ def extract(
     processes: int = 1,
     device: str = "auto",
     network_side: int | None = None,
+    nms: float = 0.0,
     overwrite: bool = False,
     strict: bool = False,
 ) -> Path:
@@ -78,6 +79,7 @@ def extract(
         device: where networks compute: 'auto' (CUDA where there is some), 'cpu' or 'cuda'.
         network_side: the longer side, in px, that photos are scaled down to for networks, whose memory grows with the
             photo; positions remain those of the photo itself.
+        nms: leave out keypoints closer than so many px to a stronger one, also its further orientations; 0 keeps all.
         overwrite: redo finished files, and replace those made with other settings.
         strict: stop at a photo that cannot be read, instead of leaving it out.
 
@@ -92,12 +94,13 @@ def extract(
     """
     asked = ExtractSettings(
         descriptors, keypoints, first_octave, max_keypoints, parse_weights(weights),
-        device=device, network_side=network_side,
+        device=device, network_side=network_side, nms=nms,
     )  # fmt: skip
     skipped: dict[str, str] = {}
     names = list_photos(photos, strict=strict, skipped=skipped)
     given = {"descriptors": descriptors, "keypoints": keypoints, "first_octave": first_octave, "weights": weights}
     given |= {"max_keypoints": max_keypoints, "processes": processes, "device": device, "network_side": network_side}
+    given |= {"nms": nms}
     told = {"photos": f"{photos} ({console.counted(len(names), 'photo')})", **given, "strict": strict}
     console.settings(f"xdesc extract -> {out}", told | {"descriptors": ", ".join(descriptors)}, extract)
     with console.status("preparing the descriptors"):
@@ -180,6 +183,8 @@ def configuration_keys(settings: ExtractSettings) -> dict[str, str]:
         detector["first_octave"] = settings.first_octave
     if settings.networks and settings.network_side is not None:
         detector["network_side"] = settings.network_side
+    if settings.nms:
+        detector["nms"] = settings.nms
     if settings.sample is not None:
         detector["sample"] = [settings.sample, settings.sample_seed]
     if settings.detector is not None:

@@ -150,7 +150,49 @@ def strongest(response: np.ndarray, limit: int | None) -> np.ndarray:
     return np.sort(np.argsort(-response, kind="stable")[:limit])
 
 
-def detect_colmap(rgb: np.ndarray, first_octave: int = -1, limit: int | None = None) -> tuple[Keypoints, np.ndarray]:
+def check_nms(nms_px: float) -> None:
+    """Raises ValueError where it is no distance."""
+    if not 0 <= nms_px < np.inf:
+        raise ValueError(f"nms is {nms_px} px, expected 0 or more")
+
+
+def apart(xy: np.ndarray, strength: np.ndarray, nms_px: float) -> np.ndarray:
+    """Rows of the keypoints without near-duplicates, ascending: greedy non-maximum suppression.
+
+    From the strongest on, each that stays leaves out those weaker ones that are closer than `nms_px` to it; of equal
+    strength, the first row is the stronger. Several orientations of one position are near-duplicates.
+
+    Args:
+        xy: [N, 2] px, finite.
+        strength: [N], larger is stronger.
+        nms_px: distance; 0 leaves out none.
+    """
+    if nms_px == 0:
+        return np.arange(len(xy))
+    from scipy.spatial import KDTree
+
+    order = np.argsort(-strength, kind="stable")
+    places = np.asarray(xy, np.float64)[order]
+    near = KDTree(places).query_pairs(nms_px, output_type="ndarray").reshape(-1, 2)  # the stronger one, the weaker one
+    near = near[np.linalg.norm(places[near[:, 0]] - places[near[:, 1]], axis=1) < nms_px]
+    near = near[np.argsort(near[:, 0], kind="stable")]
+    stronger, begin = np.unique(near[:, 0], return_index=True)
+    stays = np.ones(len(xy), bool)
+    for row, weaker in zip(stronger, np.split(near[:, 1], begin[1:]), strict=False):  # of no pair, one empty part
+        if stays[row]:
+            stays[weaker] = False
+    return np.sort(order[stays])
+
+
+def chosen(xy: np.ndarray, strength: np.ndarray, limit: int | None, nms_px: float = 0.0) -> np.ndarray:
+    """Rows of the strongest keypoints that are `apart`, ascending."""
+    rows = apart(xy, strength, nms_px)
+    return rows[strongest(strength[rows], limit)]
+
+
+def detect_colmap(
+    rgb: np.ndarray, first_octave: int = -1, limit: int | None = None, nms_px: float = 0.0
+) -> tuple[Keypoints, np.ndarray]:
     """COLMAP's difference-of-Gaussians detector and its SIFT descriptors.
 
     COLMAP gives no strength, and its own limit keeps the largest scales; the strongest are those of the
@@ -160,6 +202,7 @@ def detect_colmap(rgb: np.ndarray, first_octave: int = -1, limit: int | None = N
         rgb: uint8 [H, W, 3]; COLMAP turns it into its own Rec. 709 gray.
         first_octave: -1 doubles the photo first, 0 does not.
         limit: number of keypoints to keep, or None for all.
+        nms_px: see `apart`.
 
     Returns:
         Keypoints, and `colmap-sift` descriptors uint8 [N, 128].
@@ -169,18 +212,20 @@ def detect_colmap(rgb: np.ndarray, first_octave: int = -1, limit: int | None = N
 
     columns, descriptors, gray = detect_sift(rgb, first_octave)
     keypoints = from_colmap(columns)
-    if limit is not None and len(keypoints) > limit:
-        rows = strongest(np.abs(dog_response(gray, keypoints.xy, keypoints.scales)), limit)
+    if nms_px or (limit is not None and len(keypoints) > limit):
+        strength = np.abs(dog_response(gray, keypoints.xy, keypoints.scales))
+        rows = chosen(keypoints.xy, strength, limit, nms_px)
         keypoints, descriptors = keypoints.take(rows), descriptors[rows]
     return keypoints, descriptors
 
 
-def detect_opencv(gray: np.ndarray, limit: int | None = None) -> Keypoints:
+def detect_opencv(gray: np.ndarray, limit: int | None = None, nms_px: float = 0.0) -> Keypoints:
     """OpenCV's SIFT detector with its default settings; the strongest by its response.
 
     Args:
         gray: uint8 [H, W], ITU-R 601.
         limit: number of keypoints to keep, or None for all.
+        nms_px: see `apart`.
     """
     import cv2
 
@@ -188,5 +233,5 @@ def detect_opencv(gray: np.ndarray, limit: int | None = None) -> Keypoints:
     if not found:
         return empty()
     values = np.array([(k.pt[0], k.pt[1], k.size / 2, np.deg2rad(k.angle), k.response) for k in found])
-    rows = strongest(values[:, 4], limit)
+    rows = chosen(values[:, :2], values[:, 4], limit, nms_px)
     return Keypoints(values[rows, :2], values[rows, 2], values[rows, 3])

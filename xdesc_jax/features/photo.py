@@ -56,6 +56,8 @@ class ExtractSettings:
     """Where networks compute: 'auto' (CUDA where there is some), 'cpu' or 'cuda'."""
     network_side: int | None = None
     """The longer side, in px, that photos are scaled down to for networks; None for photos as they are."""
+    nms: float = 0.0
+    """Keypoints closer than so many px to a stronger one are left out; 0 keeps all."""
     patches: bool = False
     """Whether patches are wanted for themselves, beside the descriptors that are computed from them."""
 
@@ -80,10 +82,12 @@ class ExtractSettings:
             raise ValueError(f"the side that networks see is {self.network_side} px, expected at least 1")
         if self.sample is not None and self.sample < 1:
             raise ValueError(f"the sample of keypoints is {self.sample}, expected at least 1")
-        if self.max_keypoints is not None and self.given:
+        keypoints.check_nms(self.nms)
+        if self.given and (self.max_keypoints is not None or self.nms):
+            found = f"nms of {self.nms} px" if self.nms else f"a limit of {self.max_keypoints}"
             raise ValueError(
                 f"{self.keypoints}: keypoints from a file are all kept, so that rows stay aligned with it; "
-                f"found a limit of {self.max_keypoints}"
+                f"found {found}"
             )
 
     @property
@@ -196,9 +200,9 @@ def detect_photo(path: Path | str, settings: ExtractSettings, given: GivenKeypoi
     if settings.given:
         points, colmap_sift = _fitting(given, image_size, path)
     elif rgb is not None:
-        points, colmap_sift = keypoints.detect_colmap(rgb, settings.first_octave, settings.max_keypoints)
+        points, colmap_sift = keypoints.detect_colmap(rgb, settings.first_octave, settings.max_keypoints, settings.nms)
     else:
-        points = keypoints.detect_opencv(gray, settings.max_keypoints)
+        points = keypoints.detect_opencv(gray, settings.max_keypoints, settings.nms)
     patches, valid = extract_patches(gray, points) if points.framed else (_NO_PATCHES, np.ones(len(points), bool))
     descriptors = {}
     if COLMAP_SIFT in settings.descriptors:
@@ -247,7 +251,7 @@ def _with_networks(
     if (detector := settings.detector) is not None:
         xy, scores, rows = extractors.detect(detector, seen, path)
         xy = (xy + 0.5) * ratio - 0.5  # corners, not centres, of first pixels coincide
-        kept = keypoints.strongest(scores, settings.max_keypoints)
+        kept = keypoints.chosen(xy, scores, settings.max_keypoints, settings.nms)
         every = np.ones(len(kept), bool)
         found = {detector: rows[kept]}
         size = (rgb.shape[1], rgb.shape[0])

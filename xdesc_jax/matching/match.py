@@ -21,6 +21,7 @@ import numpy as np
 from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.database import DatabaseReader, is_database
 from xdesc_jax.colmap.database_writer import DatabaseWriter
+from xdesc_jax.features.keypoints import check_nms
 from xdesc_jax.features.store import found_hash
 from xdesc_jax.features.weights import parse_weights
 from xdesc_jax.files import dry_run
@@ -60,6 +61,7 @@ def match(
     weights: tuple[str, ...] = (),
     device: Literal["auto", "cpu", "cuda"] = "auto",
     top: int = 20,
+    nms: float = 0.0,
     descriptor: str | None = None,
     overwrite: bool = False,
 ) -> Path:
@@ -89,6 +91,8 @@ def match(
             lightglue-disk`) are found without.
         device: on which 'lightglue' computes: 'auto' is CUDA where there is some.
         top: photos retrieved for each photo, where pairs are 'retrieval'.
+        nms: of several keypoints closer than so many px, only that of the highest score is matched, or the first where
+            a file has no scores; 0 matches all. Indices of matches remain those of the files.
         descriptor: what the files hold, where they do not say (hloc's).
         overwrite: replace a result made with other settings.
 
@@ -103,6 +107,7 @@ def match(
     out, summary = Path(out), Path(out).with_name(Path(out).name + ".json")
     listed = [] if pairs in (EXHAUSTIVE, RETRIEVAL) else [Path(pairs)]
     _check_matcher(matcher, ratio, backend, weights, device)
+    check_nms(nms)
     _check_out(out, [*map(Path, (*features, *other)), *listed])
     into_database = _into_database(out, features, other)
     named, model = model, pretrained.resolve(model) if model is not None else None
@@ -138,6 +143,8 @@ def match(
         }
         if network is not None:
             config["matcher"] = {matcher: network.config()}
+        if nms:
+            config["nms"] = nms
         expected = config_hash(config)
         found = _found_hash(out) if out.exists() else None
         if already_done(out, found, expected, overwrite, beside=[summary]):
@@ -152,10 +159,10 @@ def match(
             "order": order,
         }
         given |= {"ratio": ratio, "top": top, "descriptor": descriptor, "backend": backend}
-        given |= {"matcher": matcher, "weights": weights, "device": device}
+        given |= {"matcher": matcher, "weights": weights, "device": device, "nms": nms}
         console.settings(f"xdesc match -> {out}", {**given, "pairs to match": len(plan.pairs)}, match)
-        rows0 = Rows(first, translator)
-        rows1 = Rows(second, translator) if other else rows0
+        rows0 = Rows(first, translator, nms_px=nms)
+        rows1 = Rows(second, translator, nms_px=nms) if other else rows0
         with claimed(beside(out), "xdesc match", out), network or contextlib.nullcontext():
             parts = MatchParts(out.with_name(f".{out.name}.parts"), expected)
             if network is not None:
@@ -164,7 +171,7 @@ def match(
                 match_pairs(plan, rows0, rows1, nearest(backend), parts, PAIRS_A_PART)
             writer = _write_database if into_database else _write_file
             writer(out, first, second, parts, expected, config)
-            figures = {**plan.counts, **_figures(plan, parts, first, second, rows0, rows1)}
+            figures = {**plan.counts, **_figures(plan, parts, first, second, rows0, rows1, nms)}
             for rows in (rows0, rows1) if other else (rows0,):
                 for text in rows.findings() + rows.strange():
                     console.warn(text)
@@ -290,7 +297,7 @@ def _write_database(
 
 
 def _figures(
-    plan: MatchPlan, parts: MatchParts, first: FeatureSet, second: FeatureSet, rows0: Rows, rows1: Rows
+    plan: MatchPlan, parts: MatchParts, first: FeatureSet, second: FeatureSet, rows0: Rows, rows1: Rows, nms: float
 ) -> dict[str, Any]:
     """Counts over all pairs, and for each two descriptors the ratio and where it comes from."""
     counts = np.zeros(len(plan.pairs), np.int64)
@@ -325,6 +332,7 @@ def _figures(
         "median_matches": int(np.median(counts)) if len(counts) else 0,
         "rows_never_matched": sum(sum(rows.skipped.values()) for rows in sides),
         "rows_not_finite": sum(sum(rows.not_finite.values()) for rows in sides),
+        **({"rows_near_others": sum(sum(rows.duplicates.values()) for rows in sides)} if nms else {}),
         "by_descriptors": [{"first": a, "second": b, **entry} for (a, b), entry in by_kind.items()],
     }
 

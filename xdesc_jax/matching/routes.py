@@ -21,6 +21,7 @@ from typing import Literal
 import numpy as np
 
 from xdesc_jax.descriptors import DescriptorSpec, from_stored
+from xdesc_jax.features.keypoints import apart
 from xdesc_jax.matching.feature_set import FeatureSet, Held
 from xdesc_jax.networks.frames import IMAGE
 from xdesc_jax.translation.ratios import DEFAULT, key
@@ -156,16 +157,27 @@ class Rows:
         features: where they come from.
         translator: the model; None where nothing is translated.
         kept_bytes: how much is kept, so that a photo of many pairs is read and translated once.
+        nms_px: of keypoints closer than that, the one of the highest score alone has a row, or the first where the
+            file has no scores; 0 for all.
 
     Attributes:
         skipped: photo -> rows that are not valid, not finite or zero, and never match.
         not_finite: photo -> those among them that are valid, but hold a value that is not finite.
+        duplicates: photo -> further rows that never match, because a keypoint that is left is too near.
     """
 
-    def __init__(self, features: FeatureSet, translator: Translator | None = None, kept_bytes: int = KEPT_BYTES):
+    def __init__(
+        self,
+        features: FeatureSet,
+        translator: Translator | None = None,
+        kept_bytes: int = KEPT_BYTES,
+        nms_px: float = 0.0,
+    ):
         self.features = features
         self.skipped: dict[str, int] = {}
         self.not_finite: dict[str, int] = {}
+        self.duplicates: dict[str, int] = {}
+        self._nms_px = nms_px
         self._translator, self._limit, self._bytes = translator, kept_bytes, 0
         self._kept: collections.OrderedDict[tuple[str, str], np.ndarray] = collections.OrderedDict()
         self._streams: dict[tuple[str, str], Stream] = {}
@@ -175,7 +187,7 @@ class Rows:
 
         Returns:
             [N, D] float32 canonical rows, or [N, bytes] uint8 packed bits where `target` is binary. Rows that
-            are not valid or not finite are zero.
+            are not valid, not finite or duplicates are zero.
         """
         place = (name, target.name)
         if place in self._kept:
@@ -245,6 +257,12 @@ class Rows:
             self.not_finite[name] = int((usable & ~finite).sum())
             usable = usable & finite
         self.skipped[name] = int((~usable).sum())
+        if self._nms_px:
+            rows = np.flatnonzero(usable)
+            scores = np.zeros(len(photo)) if photo.scores is None else photo.scores
+            left = rows[apart(photo.keypoints[rows], scores[rows], self._nms_px)]
+            self.duplicates[name] = len(rows) - len(left)
+            usable = np.isin(np.arange(len(photo)), left)
         return np.where(usable[:, None], photo.descriptors, 0)
 
     def _check(self, found: DescriptorSpec, where: str) -> None:

@@ -142,6 +142,20 @@ def test_the_strongest_by_score_are_kept_in_their_order(tmp_path, weights):
     np.testing.assert_array_equal(found.scores, [90, 200])
 
 
+def test_own_keypoints_closer_than_nms_to_one_of_a_higher_score_are_left_out(tmp_path, weights):
+    photos = spots(tmp_path / "photos", {"a.png": [(10, 9, 90), (13, 9, 91), (13, 13, 7), (16, 9, 200), (50, 60, 8)]})
+    asked = {"descriptors": ("fake",), "keypoints": "fake", "weights": weights[:1]}
+    found = read(extract(photos, tmp_path / "out", **asked, nms=4.0), "fake")["a.png"]
+    np.testing.assert_array_equal(found.scores, [90, 200, 7, 8])
+    # In px of the photo, also where the network sees it smaller: 6 px apart, which are 3 of its own.
+    photo = np.full((96, 120), 100, np.uint8)
+    photo[20:22, 30:40] = np.repeat([255, 77, 100, 255, 78], 2)
+    (tmp_path / "large").mkdir()
+    Image.fromarray(photo).save(tmp_path / "large" / "a.png")
+    out = extract(tmp_path / "large", tmp_path / "smaller", **asked, nms=4.0, network_side=60)
+    np.testing.assert_array_equal(read(out, "fake")["a.png"].scores, [77, 78])
+
+
 def test_own_keypoints_serve_another_network_alone(tmp_path, weights):
     photos = spots(tmp_path / "photos", {"a.png": [(10, 9, 90)]})
     out = extract(photos, tmp_path / "out", descriptors=("fake-b",), keypoints="fake", weights=weights)
