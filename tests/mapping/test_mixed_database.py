@@ -1,11 +1,13 @@
 """A COLMAP 4 database of SIFT and ALIKED photos: matched, translated, inspected, and made one map by one command."""
 
+import itertools
 import json
 
 import numpy as np
 import pytest
 
 from tests.support.exact_scene import CAMERA, NAMES, make_scene
+from tests.support.fake_matcher import CALLS
 from tests.support.mixed_database import codes, translator, write_mixed
 from xdesc_jax import cli
 from xdesc_jax.colmap.bindings.api import pycolmap, read_model
@@ -17,6 +19,7 @@ from xdesc_jax.features.given import KeypointFile
 from xdesc_jax.features.store import ImageFeatures, StoreWriter
 from xdesc_jax.inspection.inspect import inspect
 from xdesc_jax.mapping.build import build_database
+from xdesc_jax.matching import learned
 from xdesc_jax.matching.feature_set import FeatureSet
 from xdesc_jax.matching.matches import MatchFile, MatchWriter
 
@@ -88,6 +91,29 @@ def test_one_command_makes_one_map_of_both(inputs, scene, tmp_path, capsys):
     assert (summary["inputs"]["pairs"], summary["inputs"]["mode"]) == ("exhaustive", "embed")
 
 
+def test_one_command_makes_a_map_by_lightglue(inputs, scene, tmp_path, monkeypatch):
+    """By a matcher in its place, which looks for equal rows; SIFT is translated to ALIKED."""
+    monkeypatch.setattr(learned, "_CLASS", "tests.support.fake_matcher:Fake")
+    monkeypatch.setattr(learned, "require_kornia", lambda what: None)
+    calls = tmp_path / "calls"
+    monkeypatch.setenv(CALLS, str(calls))
+    np.savez(tmp_path / "weights.npz", limit=9.0)
+    photos = NAMES[:3]
+    (tmp_path / "pairs.txt").write_text("".join(f"{a}\t{b}\n" for a, b in itertools.combinations(photos, 2)))
+    words = ["reconstruct", inputs / "mixed.db", tmp_path / "map", "--pairs", tmp_path / "pairs.txt", "--threads", 1]
+    words += ["--mode", "directional", "--target", "aliked-n16rot", "--model", inputs / "model.safetensors"]
+    words += ["--matcher", "lightglue", "--weights", f"lightglue-aliked={tmp_path / 'weights.npz'}"]
+    assert cli.main([str(word) for word in words]) == 0
+    assert len(calls.read_text().splitlines()) == 3
+    with MatchFile(tmp_path / "map" / "matches.h5") as file:
+        for a, b in file.pairs():
+            right = scene.matches(a, b).tolist()
+            assert sorted(file.read(a, b)[0].tolist()) == sorted(right) and len(right) == 200
+    assert sorted(read_model(tmp_path / "map" / "models" / "0").names) == sorted(photos)
+    summary = json.loads((tmp_path / "map" / "summary.json").read_text())
+    assert summary["inputs"]["matcher"] == "lightglue" and summary["verified_pairs"] == 3
+
+
 def test_photos_of_one_type_match_as_they_are(inputs, scene, tmp_path):
     first, second = NAMES[2], NAMES[5]
     (tmp_path / "pairs.txt").write_text(f"{NAMES[2]} {NAMES[5]}\n", encoding="utf-8")
@@ -150,6 +176,8 @@ def test_rows_of_a_feature_file_are_written_typed(scene, tmp_path):
     [
         (["--mode", "embed", "--model", "colmap"], "say by --pairs which photos to match"),
         (["--pairs", "exhaustive", "--mode", "embed"], "--mode embed translates, so it needs a model"),
+        (["--matcher", "lightglue"], "--matcher lightglue: is of matching here: say by --pairs"),
+        (["--pairs", "exhaustive", "--device", "cpu"], "--weights and --device are for --matcher lightglue"),
         (["--pairs", "exhaustive", "--matches", "m.h5"], "--matches m.h5 and --pairs exhaustive; give one of them"),
     ],
 )

@@ -34,7 +34,7 @@ from xdesc_jax.mapping.build import build_database, canonical_pairs, copy_databa
 from xdesc_jax.mapping.from_photos import DATABASE, MODELS, settle
 from xdesc_jax.mapping.mapper import PairCounts, check_poses, map_incrementally, model_folders, triangulate, verify
 from xdesc_jax.matching.feature_set import FeatureSet
-from xdesc_jax.matching.match import match
+from xdesc_jax.matching.match import NEAREST, Device, Matcher, check_matcher, match
 from xdesc_jax.matching.matches import MatchFile
 from xdesc_jax.matching.routes import Mode
 from xdesc_jax.translation.translator import Translator
@@ -52,6 +52,9 @@ def reconstruct(
     pairs: str | None = None,
     mode: Mode = "native",
     target: str | None = None,
+    matcher: Matcher = NEAREST,
+    weights: tuple[str, ...] = (),
+    device: Device = "auto",
     photos: Path | None = None,
     camera: str | None = None,
     intrinsics: Path | None = None,
@@ -79,6 +82,10 @@ def reconstruct(
         mode: of matching: 'native', or by --model 'embed', 'progressive' or 'directional', where photos hold different
             descriptors.
         target: descriptor to translate to, in mode 'directional'.
+        matcher: of pairs that are matched here: 'nearest', or 'lightglue' for rows of ALIKED and DISK, native or
+            translated to them (`xdesc match`).
+        weights: weight files of 'lightglue', as NAME=FILE; installed ones are found without.
+        device: on which 'lightglue' computes: 'auto' is CUDA where there is some.
         photos: folder of the photos, for the cameras' EXIF; nothing else of them is read.
         camera: of all photos, as 'MODEL width height params...'.
         intrinsics: list with a line 'name MODEL width height params...' a photo, or a COLMAP model or database.
@@ -103,6 +110,9 @@ def reconstruct(
     sources = [Path(path) for path in features]
     out = Path(out)
     _check_matching(sources, matches, pairs, mode, target, model)
+    check_matcher(matcher, weights, device)
+    if pairs is None and matcher != NEAREST:
+        raise ValueError(f"--matcher {matcher}: is of matching here: say by --pairs which photos to match")
     translator = Translator.load(pretrained.resolve(model)) if model is not None else None
     with (
         claimed(inside(out), "xdesc reconstruct", out),
@@ -114,7 +124,7 @@ def reconstruct(
             with dry_run.step(out / DATABASE), console.inner():
                 matches = match(
                     features, out / MATCHES, pairs=pairs, mode=mode, model=model, target=target, descriptor=descriptor,
-                    overwrite=overwrite,
+                    matcher=matcher, weights=weights, device=device, overwrite=overwrite,
                 )  # fmt: skip
         if matches is None:
             _check_database(sources, camera_per, only)
@@ -162,6 +172,9 @@ def reconstruct(
             "pairs": pairs,
             "mode": mode,
             "target": target,
+            "matcher": matcher,
+            "weights": weights,
+            "device": device,
             "photos": photos,
             "camera": camera,
             "intrinsics": intrinsics,

@@ -37,7 +37,9 @@ from xdesc_jax.translation.ratios import strictest
 from xdesc_jax.translation.translator import Translator
 
 RETRIEVAL = "retrieval"
-NEAREST = "nearest"
+NEAREST: Literal["nearest"] = "nearest"
+Matcher = Literal["nearest", "lightglue"]
+Device = Literal["auto", "cpu", "cuda"]
 BACKENDS = {"numpy": "xdesc_jax.matching.nearest", "jax": "xdesc_jax.matching.nearest_jax"}
 PAIRS_A_PART = 500
 PHOTOS_KEPT = 4096  # whose keypoints are not read again for the next pair
@@ -57,9 +59,9 @@ def match(
     order: tuple[str, ...] = (),
     ratio: float | Literal["auto"] | None = "auto",
     backend: Literal["numpy", "jax"] = "numpy",
-    matcher: Literal["nearest", "lightglue"] = "nearest",
+    matcher: Matcher = NEAREST,
     weights: tuple[str, ...] = (),
-    device: Literal["auto", "cpu", "cuda"] = "auto",
+    device: Device = "auto",
     top: int = 20,
     nms: float = 0.0,
     descriptor: str | None = None,
@@ -106,7 +108,7 @@ def match(
     """
     out, summary = Path(out), Path(out).with_name(Path(out).name + ".json")
     listed = [] if pairs in (EXHAUSTIVE, RETRIEVAL) else [Path(pairs)]
-    _check_matcher(matcher, ratio, backend, weights, device)
+    check_matcher(matcher, weights, device, ratio, backend)
     check_nms(nms)
     _check_out(out, [*map(Path, (*features, *other)), *listed])
     into_database = _into_database(out, features, other)
@@ -187,8 +189,12 @@ def _check_out(out: Path, inputs: list[Path]) -> None:
         raise ValueError(f"{out}: is the input itself")
 
 
-def _check_matcher(
-    matcher: str, ratio: float | str | None, backend: str, weights: tuple[str, ...], device: str
+def check_matcher(
+    matcher: str,
+    weights: tuple[str, ...],
+    device: str,
+    ratio: float | str | None = "auto",
+    backend: str = "numpy",
 ) -> None:
     """Raises ValueError where settings are of another matcher."""
     if matcher == NEAREST:
