@@ -84,8 +84,9 @@ class ViewSettings:
     def warp(self) -> WarpSettings:
         """The same for `draw_view`."""
         return WarpSettings(
-            self.zoom, self.tilt, 1 - self.free, self.turn, self.perspective, self.blur, self.noise, self.gamma,
-            self.exposure, self.jpeg, self.balance,
+            zoom=self.zoom, max_tilt=self.tilt, upright_share=1 - self.free, upright_deg=self.turn,
+            max_perspective=self.perspective, max_blur_px=self.blur, max_noise=self.noise, gamma=self.gamma,
+            exposure=self.exposure, jpeg=self.jpeg, balance=self.balance,
         )  # fmt: skip
 
 
@@ -278,6 +279,8 @@ def _summary(photos: Path, made: dict[str, Entry], skipped: dict[str, str]) -> d
 
 
 def _publish(out: Path, work: Path, about: dict[str, Any]) -> None:
+    for left in (work / "views").rglob(".*.partial"):
+        left.unlink()  # of a run that was killed while it wrote
     write_json(work / "views" / FILE, about)
     with atomic(out) as folder:
         os.replace(work / "views", folder)
