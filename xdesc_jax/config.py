@@ -25,6 +25,35 @@ Precision = Literal["default", "high", "highest"]  # of a float32 product, in ja
 
 
 @dataclasses.dataclass(frozen=True)
+class ContextConfig:
+    """What an encoder is told of the photo's other rows (see `networks.context`)."""
+
+    of: Literal["none", "keypoint"] = "none"
+    """Whose encoders: none's, or those of descriptors of frame 'keypoint', in a joint space of frame 'image'."""
+    nearest: int = 12
+    """Neighbours: the nearest keypoints."""
+    larger: int = 8
+    """Further ones: the nearest of those keypoints whose sigma is in a higher octave."""
+    width: int = 192
+    """Values that stand for a neighbour."""
+    heads: int = 4
+    """Questions that a row asks of its neighbours."""
+    least_share: float = 0.25
+    """In training a row sees a share of its neighbours, drawn evenly from this one to all, so that maps whose photos
+    were thinned are served, too."""
+
+    def __post_init__(self) -> None:
+        for field in ("width", "heads"):
+            if getattr(self, field) < 1:
+                raise ValueError(f"model.context.{field} is {getattr(self, field)}, expected at least 1")
+        if min(self.nearest, self.larger) < 0 or self.nearest + self.larger < 1:
+            told = f"{self.nearest} and {self.larger}"
+            raise ValueError(f"model.context.nearest and larger are {told}, expected 0 or more, and one neighbour")
+        if not 0 <= self.least_share <= 1:
+            raise ValueError(f"model.context.least_share is {self.least_share}, expected 0 to 1")
+
+
+@dataclasses.dataclass(frozen=True)
 class ModelConfig:
     """The networks."""
 
@@ -41,6 +70,8 @@ class ModelConfig:
     with a detector of their own see it. `auto` is image where a descriptor is, or the model of --init."""
     harmonics: int = 4
     """Multiples of a keypoint's angle, as cosine and sine, that networks between the two frames take."""
+    context: ContextConfig = ContextConfig()
+    """Which encoders look at the photo's other rows, and how."""
     normalization: Literal["batch", "none"] = "batch"
     """Batch norm behind each hidden layer, as in the paper, or none."""
     matmul: Literal["float32", "bfloat16", "auto"] = "float32"

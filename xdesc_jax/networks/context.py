@@ -1,0 +1,90 @@
+"""Context: what the other rows of its photo tell an encoder of a row.
+
+In: a row with its keypoint's frame behind it, and rows, frames and offsets of keypoints near it in the photo. Out: what
+is appended to the encoder's input. A row of frame 'keypoint' holds too little of what an upright network sees around
+its keypoint; its neighbours in the photo hold the rest. Numpy and jax.numpy compute the same; imports numpy alone.
+
+Four linear layers, `LAYERS`, with D the width of a row with its frame:
+    row [D, W]           a neighbour's row and frame; the same for all who ask, so computed once a row
+    geometry [8, W]      where it lies: added to the former, and ReLU behind the sum
+    token [W, W]         another layer with ReLU: what stands for the neighbour
+    query [D, H * W]     what the row asks: H vectors, whose products with the tokens, by softmax, weigh them
+The result is the H weighted means of the tokens and their maximum, (H + 1) * W values; zero without neighbours. It does
+not depend on the neighbours' order, and follows when the photo is shifted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+LAYERS = ("row", "geometry", "token", "query")
+GEOMETRY = 8  # values of `geometry`
+REACHES_PX = (4.0, 16.0, 64.0)  # distances that offsets are told apart at
+_FAR = -1e9  # a score that softmax gives no weight
+
+Layers = Sequence[tuple[Any, Any]]  # (kernel, bias) in the order of LAYERS
+
+
+def shapes(row_width: int, width: int, heads: int) -> list[tuple[int, int]]:
+    """(inputs, outputs) of the four layers for rows that are `row_width` wide with their frame."""
+    return [(row_width, width), (GEOMETRY, width), (width, width), (row_width, heads * width)]
+
+
+def output_width(width: int, heads: int) -> int:
+    """Values that `pool` gives for a row."""
+    return (heads + 1) * width
+
+
+def geometry(frames: Any, other_frames: Any, offsets: Any, xp: ModuleType = np) -> Any:
+    """How neighbours lie to a keypoint, float32 [N, K, 8].
+
+    Args:
+        frames: [N, 2] of the keypoints, sigma px and orientation; orientations are the rows' matter, and not used.
+        other_frames: [N, K, 2] of their neighbours.
+        offsets: [N, K, 2], neighbour's position less keypoint's, px of the photo as it lies.
+        xp: numpy, or jax.numpy.
+
+    Returns:
+        tanh of the offset at each of `REACHES_PX`, log2 of the distance, and log2 of sigma over the keypoint's.
+    """
+    near = [xp.tanh(offsets / reach) for reach in REACHES_PX]
+    far = xp.log2(1 + (offsets * offsets).sum(-1, keepdims=True) / REACHES_PX[0] ** 2) / 8
+    size = xp.log2(other_frames[..., :1] / frames[:, None, :1]) / 2
+    return xp.concatenate([*near, far, size], axis=-1).astype(np.float32)
+
+
+def project(layers: Layers, x: Any) -> Any:
+    """Rows with their frames [..., D] as their neighbours see them, [..., W], before `geometry` is added."""
+    kernel, bias = layers[0]
+    return x @ kernel + bias
+
+
+def pool(layers: Layers, x: Any, projected: Any, around: Any, mask: Any, xp: ModuleType = np) -> Any:
+    """What a row is told of its neighbours.
+
+    Args:
+        layers: of the descriptor.
+        x: [N, D], rows with their frames.
+        projected: [N, K, W], `project` of their neighbours.
+        around: [N, K, 8], `geometry` of their neighbours.
+        mask: [N, K] bool, which neighbours there are.
+        xp: numpy, or jax.numpy.
+
+    Returns:
+        [N, (H + 1) * W].
+    """
+    _, (near, near_bias), (token, token_bias), (query, query_bias) = layers
+    tokens = xp.maximum(projected + (around @ near + near_bias), 0)
+    tokens = xp.maximum(tokens @ token + token_bias, 0) * mask[:, :, None]  # [N, K, W]
+    width = tokens.shape[-1]
+    asked = (x @ query + query_bias).reshape(len(x), -1, width)  # [N, H, W]
+    scores = xp.matmul(asked, xp.swapaxes(tokens, 1, 2)) * np.float32(width**-0.5)  # [N, H, K]
+    scores = xp.where(mask[:, None, :], scores, np.float32(_FAR))
+    shares = xp.exp(scores - scores.max(axis=-1, keepdims=True))
+    shares = shares / shares.sum(axis=-1, keepdims=True)
+    means = xp.matmul(shares, tokens).reshape(len(x), -1)
+    return xp.concatenate([means, tokens.max(axis=1)], axis=1)

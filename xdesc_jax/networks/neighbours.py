@@ -1,0 +1,68 @@
+"""Neighbours of keypoints: which others of its photo lie near each.
+
+In: positions and frames of a photo's keypoints, and how many neighbours are wanted. Out: their indices. Training and
+translation both ask here. The search is scipy's k-d tree.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+NONE = -1  # stands for a neighbour that is not there
+
+
+def find(positions: np.ndarray, sigmas: np.ndarray, nearest: int, larger: int) -> np.ndarray:
+    """The neighbours of each keypoint of a photo.
+
+    Args:
+        positions: [N, 2] px.
+        sigmas: [N] px, over 0.
+        nearest: how many of the nearest keypoints, whatever their size.
+        larger: how many of the nearest keypoints whose sigma is in a higher octave (next power of two) than its own.
+
+    Returns:
+        int32 [N, nearest + larger], nearest first in each of the two parts, `NONE` where there are no more.
+    """
+    found = np.full((len(positions), nearest + larger), NONE, np.int32)
+    if len(positions) < 2:
+        return found
+    everything = np.arange(len(positions))
+    if nearest:
+        found[:, :nearest] = _nearest(positions, everything, everything, nearest)
+    octaves = np.floor(np.log2(sigmas)).astype(np.int64)
+    for octave in np.unique(octaves) if larger else ():
+        asking, asked = np.flatnonzero(octaves == octave), np.flatnonzero(octaves > octave)
+        if len(asked):
+            found[asking, nearest:] = _nearest(positions, asking, asked, larger)
+    return found
+
+
+def find_by_photo(photos: np.ndarray, keypoints: np.ndarray, nearest: int, larger: int) -> np.ndarray:
+    """`find` among rows of many photos in any order.
+
+    Args:
+        photos: int [N], the photo of each row.
+        keypoints: [N, 4]: x, y, sigma, orientation.
+        nearest, larger: as for `find`.
+
+    Returns:
+        int32 [N, nearest + larger], indices of rows.
+    """
+    found = np.full((len(photos), nearest + larger), NONE, np.int32)
+    order = np.argsort(photos, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(photos[order])) + 1):
+        own = find(keypoints[rows, :2], keypoints[rows, 2], nearest, larger)
+        found[rows] = np.where(own == NONE, NONE, rows[own])
+    return found
+
+
+def _nearest(positions: np.ndarray, asking: np.ndarray, asked: np.ndarray, count: int) -> np.ndarray:
+    """Of the keypoints `asking`, the `count` nearest among those `asked` but itself, int32 [len(asking), count]."""
+    from scipy.spatial import KDTree
+
+    # One more than wanted: a keypoint may find itself, and not as the first where others lie at the same place.
+    _, near = KDTree(positions[asked]).query(positions[asking], k=np.arange(1, count + 2))
+    near = np.where(near < len(asked), asked[np.minimum(near, len(asked) - 1)], NONE)
+    own = near == asking[:, None]
+    own[~own.any(axis=1), -1] = True  # the farthest goes where it did not find itself
+    return near[~own].reshape(len(asking), count).astype(np.int32)
