@@ -20,6 +20,7 @@ from xdesc_jax.networks import mlp
 from xdesc_jax.train.translators import trained
 from xdesc_jax.train.translators.trained import TrainedModel
 from xdesc_jax.translation import bundle as model_file
+from xdesc_jax.translation import parts
 from xdesc_jax.translation.deviation import RowStatistics
 from xdesc_jax.translation.translator import Translator
 
@@ -248,8 +249,8 @@ def test_smaller_selections_share_the_space_of_their_model(tmp_path):
 
 def test_a_file_that_reads_otherwise_is_not_written(tmp_path, monkeypatch, capsys):
     model = small_translators.encoder_decoder().save(tmp_path / "model.safetensors")
-    exact = model_file.from_int8
-    monkeypatch.setattr(model_file, "from_int8", lambda q, scale: exact(q, scale) * 2)
+    exact = parts.from_int8
+    monkeypatch.setattr(parts, "from_int8", lambda q, scale: exact(q, scale) * 2)
     assert cli.main(["export", str(model), str(tmp_path / "m.npz"), "--format", "npz", "--dtype", "int8"]) == 2
     assert "m.npz: network" in capsys.readouterr().err
     assert [p.name for p in tmp_path.iterdir()] == ["model.safetensors"]

@@ -211,7 +211,7 @@ def test_a_file_cut_short_is_refused_by_name(bundle, tmp_path, keep):
     "header, message",
     [
         ({"format": "pt"}, "format is 'pt', expected 'xdesc-translator'"),
-        ({"version": "4"}, "version is '4', this package reads up to 3"),
+        ({"version": "5"}, "version is '5', this package reads up to 4"),
         ({"specs": "[{"}, "damaged"),
         ({"specs": "[5]"}, "damaged"),
         ({"layers": "[]"}, "damaged"),

@@ -234,7 +234,7 @@ def matched_pictures(
 def _model_card(translator: Translator) -> list[Part]:
     """What a model file says about itself."""
     bundle = translator.bundle
-    weights = sum(kernel.size + bias.size for layers in bundle.networks.values() for kernel, bias in layers)
+    weights = sum(kernel.size + bias.size for layers in bundle.weights().values() for kernel, bias in layers)
     card = {
         "kind": bundle.kind,
         "descriptors": ", ".join(f"{name} ({spec.width} {spec.kind})" for name, spec in bundle.specs.items()),

@@ -148,6 +148,11 @@ def _export_pth(
 ) -> Path:
     if bundle.kind != "encoder_decoder":
         raise ValueError(f"{run}: a model of kind {bundle.kind!r}, but their format holds encoders and decoders")
+    if bundle.contexts:
+        raise ValueError(
+            f"{run}: its encoders of {', '.join(sorted(bundle.contexts))} look at the photo's other rows, of which "
+            "their format knows nothing: keep the model as .safetensors or .npz"
+        )
     if any(map(bundle.takes_frames, bundle.networks)):
         raise ValueError(f"{run}: its networks take the frames of keypoints, of which their format knows nothing")
     expected = _hash(bundle)
@@ -178,7 +183,7 @@ def _figures(bundle: Bundle, deviation: float | None, out: Path) -> dict[str, An
         "space_id": bundle.space_id,
         "parity_deviation": deviation,
         "megabytes": round(out.stat().st_size / 1e6, 3),
-        "weights": {name: _weights(layers) for name, layers in bundle.networks.items()},
+        "weights": {name: _weights(layers) for name, layers in bundle.weights().items()},
     }
 
 
@@ -229,12 +234,14 @@ def selected(bundle: Bundle, source: str, target: str, where: str) -> Bundle:
             {name: rows for name, rows in embeddings if name == source},
             {ends: rows for ends, rows in translations if ends == (source, target)},
             {name: rows for name, rows in bundle.sample.frames.items() if name == source},
+            {name: rows for name, rows in bundle.sample.positions.items() if name == source},
         )
     possible = ratio_keys.possible(networks)
     return dataclasses.replace(
         bundle,
         specs={name: spec for name, spec in bundle.specs.items() if name in names},
         networks=networks,
+        contexts={name: layers for name, layers in bundle.contexts.items() if f"encoder/{name}" in networks},
         statistics={name: held for name, held in bundle.statistics.items() if name == source},
         sample=sample,
         provenance={**bundle.provenance, "selected": [source, target]},
@@ -287,8 +294,9 @@ def _output(layers: Sequence[Mapping[str, np.ndarray]], x: jax.Array, spec: Desc
 def _check_written(file: Path, out: Path, bundle: Bundle) -> float | None:
     """Largest deviation from the sample, if there is one, of a file that is to become `out`."""
     found = load(file)
-    for name, layers in bundle.networks.items():
-        if not equal(found.networks[name], layers):
+    weights = found.weights()
+    for name, layers in bundle.weights().items():
+        if not equal(weights[name], layers):
             raise ValueError(f"{out}: network {name!r} reads otherwise than it was written")
     return Translator(found, str(out)).self_check() if found.sample.inputs else None
 
@@ -335,6 +343,9 @@ def _print(run: Path, out: Path, bundle: Bundle, figures: Mapping[str, Any]) -> 
     widths = {
         name: " ".join(str(w) for w in (layers[0][0].shape[0], *(len(bias) for _, bias in layers)))
         for name, layers in bundle.networks.items()
+    } | {
+        f"context/{name}": ", ".join(f"{kernel.shape[0]} {kernel.shape[1]}" for kernel, _ in layers)
+        for name, layers in bundle.contexts.items()
     }
     rows = [(name, widths[name], weights) for name, weights in figures["weights"].items()]
     console.table("networks", ("network", "widths", "weights"), rows)

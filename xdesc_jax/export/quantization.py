@@ -17,6 +17,7 @@ from xdesc_jax.networks.frames import behind
 from xdesc_jax.translation import copies
 from xdesc_jax.translation.bundle import Bundle, Layers, ParitySample
 from xdesc_jax.translation.int8 import from_int8, to_int8
+from xdesc_jax.translation.surroundings import Surroundings
 
 
 def quantized(bundle: Bundle, dtype: Literal["float16", "int8"]) -> Bundle:
@@ -31,16 +32,16 @@ def quantized(bundle: Bundle, dtype: Literal["float16", "int8"]) -> Bundle:
     Raises:
         ValueError: a weight is beyond float16's range.
     """
-    networks: dict[str, Layers] = {}
-    for name, layers in bundle.networks.items():
-        networks[name] = [_rounded(kernel, bias, dtype, name) for kernel, bias in layers]
-    if all(equal(bundle.networks[name], layers) for name, layers in networks.items()):
+    networks: dict[str, Layers] = {n: _rounded_layers(x, dtype, n) for n, x in bundle.networks.items()}
+    contexts: dict[str, Layers] = {n: _rounded_layers(x, dtype, f"context/{n}") for n, x in bundle.contexts.items()}
+    small = dataclasses.replace(bundle, networks=networks, contexts=contexts)
+    weights = small.weights()
+    if all(equal(layers, weights[name]) for name, layers in bundle.weights().items()):
         return bundle
-    sample = computed(dataclasses.replace(bundle, networks=networks))
+    sample = computed(small)
     loss = accuracy_loss(bundle.sample, sample, bundle.specs)
     return dataclasses.replace(
-        bundle,
-        networks=networks,
+        small,
         sample=sample,
         provenance={
             **bundle.provenance,
@@ -48,6 +49,10 @@ def quantized(bundle: Bundle, dtype: Literal["float16", "int8"]) -> Bundle:
             copies.WEIGHTS: {**copies.record(dtype, bundle.space_id), **loss},
         },
     )
+
+
+def _rounded_layers(layers: Layers, dtype: str, name: str) -> Layers:
+    return [_rounded(kernel, bias, dtype, name) for kernel, bias in layers]
 
 
 def _rounded(kernel: np.ndarray, bias: np.ndarray, dtype: str, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -87,8 +92,14 @@ def computed(bundle: Bundle) -> ParitySample:
 
 def _forward(bundle: Bundle, network: str, x: np.ndarray, source: str) -> np.ndarray:
     layers = bundle.networks[network]
+    usable = np.asarray(x.any(axis=1))
     if bundle.takes_frames(network):
         x = behind(x, bundle.sample.frames[source].astype(np.float64), bundle.harmonics)
+    if bundle.takes_context(network) and bundle.context is not None:
+        context = [(kernel.astype(np.float64), bias.astype(np.float64)) for kernel, bias in bundle.contexts[source]]
+        frames, positions = bundle.sample.frames[source], bundle.sample.positions[source]
+        told = Surroundings(context, bundle.context, x, frames, positions, usable)(0, len(x))
+        x = np.concatenate([x, told], axis=1)
     for i, (kernel, bias) in enumerate(layers):
         x = (np.maximum(x, 0) if i else x) @ kernel.astype(np.float64) + bias
     return x

@@ -86,9 +86,15 @@ def graph(translator: Translator, source: str, target: str, config_hash: str) ->
     """The translation from `source` to `target`; either may be 'embedding'.
 
     Raises:
-        ValueError: unknown names, or the model has no such translation.
+        ValueError: unknown names, the model has no such translation, or it looks at the photo's other rows.
     """
     route = translator.route(source, target)
+    if translator.bundle.takes_context(route[0]):
+        raise ValueError(
+            f"{route[0]} looks at the photo's other rows, which a graph does not take: embed rows of {source!r} with "
+            f"xdesc_jax.Translator, which needs numpy and scipy alone; decoders are exported one by one, each with "
+            f"source {EMBEDDING!r}"
+        )
     start, end = translator.spec(source), translator.spec(target)
     metadata = {
         "format": "xdesc-translation",

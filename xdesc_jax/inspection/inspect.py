@@ -174,6 +174,9 @@ def _translator(path: Path) -> dict[str, Any]:
         "space_id": model.space_id,
         "embedding_width": model.embedding_width,
         "frame": model.frame,
+        **(
+            {"context": {**context, "of": sorted(model.contexts)}} if (context := bundle.form_of(model.context)) else {}
+        ),
         **({"weights": told} if (told := copies.described(model)) else {}),
         "descriptors": [
             {
@@ -188,7 +191,7 @@ def _translator(path: Path) -> dict[str, Any]:
             }
             for name, spec in model.specs.items()
         ],
-        "parameters": sum(k.size + b.size for layers in model.networks.values() for k, b in layers),
+        "parameters": sum(k.size + b.size for layers in model.weights().values() for k, b in layers),
         "order": order,
         "ratios": model.ratios,
         "provenance": model.provenance,

@@ -18,6 +18,11 @@ Version 3 is of a joint space of frame 'image': its header has an entry `frame`,
 networks to and from descriptors of frame 'keypoint' take what `networks.frames.encode` makes of a frame behind their
 other input; and
     sample/<name>/frames [n, 2]                                  sigma px and orientation of the sample's keypoints
+Version 4 has encoders that look at the photo's other rows: its header has an entry `context`, {"nearest", "larger",
+"width", "heads"} (see `networks.context`); an encoder of a descriptor with context takes what `context.pool` gives
+behind its row and frame; the sample's rows are of one photo, and each other's neighbours; and
+    context/<name>/<i>/kernel, .../bias                          the four layers, in the order of `context.LAYERS`
+    sample/<name>/positions [n, 2]                               px of the sample's keypoints
 Files are written in the oldest version that can hold them.
 """
 
@@ -26,29 +31,31 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from xdesc_jax.config import ContextConfig
 from xdesc_jax.descriptors import DescriptorSpec, embedding_spec
 from xdesc_jax.files import arrays
 from xdesc_jax.files import tensors as tensor_file
 from xdesc_jax.files.whole import json_text
+from xdesc_jax.networks import context as context_form
 from xdesc_jax.networks import frames as frame_form
+from xdesc_jax.translation import parts
 from xdesc_jax.translation import ratios as ratio_keys
 from xdesc_jax.translation.deviation import RowStatistics
-from xdesc_jax.translation.int8 import from_int8, to_int8
 from xdesc_jax.translation.parity import ParitySample as ParitySample
+from xdesc_jax.translation.parts import Layers as Layers
 
 FORMAT = "xdesc-translator"
-VERSION = 3
-_FLOAT_VERSION, _INT8_VERSION = 1, 2  # the oldest that hold models without frames
+VERSION = 4
+_FLOAT_VERSION, _INT8_VERSION, _FRAMED_VERSION = 1, 2, 3  # the oldest that hold models without context
 KINDS = ("encoder_decoder", "pair")
-NETWORKS = ("encoder/", "decoder/", "pair/")
-
-Layers = Sequence[tuple[np.ndarray, np.ndarray]]  # (kernel [in, out], bias [out]) in order, ReLU between
+CONTEXT_FIELDS = ("nearest", "larger", "width", "heads")  # of a ContextConfig: what a finished model needs
+_MOST_NEIGHBOURS = 4096  # a damaged header may ask for any number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +67,7 @@ class Bundle:
             pair, no joint space).
         specs: descriptor name -> spec.
         embedding_width: E; 0 for pair networks.
-        networks: 'encoder/<name>', 'decoder/<name>' or 'pair/<source>/<target>' -> layers.
+        networks: 'encoder/<name>', 'decoder/<name>' or 'pair/<source>/<target>' -> layers, ReLU between.
         statistics: descriptor name -> what its training rows look like.
         sample: rows for the self-check.
         config: the training configuration.
@@ -71,10 +78,12 @@ class Bundle:
         frame: of the joint space, 'keypoint' or 'image' (see `networks.frames`).
         harmonics: of the orientations that networks take in a space of frame 'image'.
         log2_sigma: mean of log2 of the training keypoints' sigmas, for a check of frames; None where not known.
+        contexts: descriptor name -> the four layers by which its encoder looks at the photo's other rows.
+        context: how it does; None where no encoder does.
 
     Raises:
-        ValueError: shapes that do not chain, values that are not finite, names without a spec, or ratios of
-            what the networks do not make.
+        ValueError: shapes that do not chain, values that are not finite, names without a spec, ratios of
+            what the networks do not make, or context of what takes none.
     """
 
     kind: str
@@ -90,6 +99,8 @@ class Bundle:
     frame: str = frame_form.KEYPOINT
     harmonics: int = frame_form.HARMONICS
     log2_sigma: float | None = None
+    contexts: dict[str, Layers] = dataclasses.field(default_factory=dict)
+    context: ContextConfig | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -103,6 +114,7 @@ class Bundle:
         for name, spec in self.specs.items():
             if name != spec.name:
                 raise ValueError(f"the spec under {name!r} is named {spec.name!r}")
+        self._check_contexts()
         for name, layers in self.networks.items():
             self._check_network(name, layers)
         for name, statistics in self.statistics.items():
@@ -114,7 +126,7 @@ class Bundle:
             raise ValueError(f"embedding width and space id are {found}, expected a whole number and a text")
         self.sample.check(self.specs, self.embedding_width)
         if self.kind == "encoder_decoder" and self.space_id is None:
-            object.__setattr__(self, "space_id", space_id(self.networks))
+            object.__setattr__(self, "space_id", space_id(self.networks, self.contexts, self.context))
 
     @property
     def embedding_spec(self) -> DescriptorSpec | None:
@@ -124,6 +136,14 @@ class Bundle:
     def takes_frames(self, network: str) -> bool:
         """Whether a network is told the frames of the keypoints."""
         return frame_form.takes_frames(network, self.specs, self.frame)
+
+    def takes_context(self, network: str) -> bool:
+        """Whether a network looks at the photo's other rows."""
+        return network.removeprefix("encoder/") in self.contexts and network.startswith("encoder/")
+
+    def weights(self) -> dict[str, Layers]:
+        """All layers: those of networks by their names, those of contexts as 'context/<name>'."""
+        return self.networks | {parts.CONTEXT + name: layers for name, layers in self.contexts.items()}
 
     def _spec(self, name: str, of: str) -> DescriptorSpec:
         if name not in self.specs:
@@ -144,6 +164,8 @@ class Bundle:
     def _check_network(self, name: str, layers: Layers) -> None:
         first, last = self._ends(name)
         first += frame_form.width(self.harmonics) * self.takes_frames(name)
+        if self.takes_context(name) and self.context is not None:
+            first += context_form.output_width(self.context.width, self.context.heads)
         if not layers:
             raise ValueError(f"network {name!r} has no layer")
         width = first
@@ -156,6 +178,30 @@ class Bundle:
             if not (np.isfinite(kernel).all() and np.isfinite(bias).all()):
                 raise ValueError(f"{name}/{i} holds a value that is not finite")
             width = out
+
+    def _check_contexts(self) -> None:
+        if not self.contexts:
+            object.__setattr__(self, "context", None)
+            return
+        form = form_of(self.context)
+        if form is None or any(type(n) is not int for n in form.values()):
+            raise ValueError(f"context is {form}, expected whole numbers {', '.join(CONTEXT_FIELDS)}")
+        if form["nearest"] + form["larger"] > _MOST_NEIGHBOURS:
+            raise ValueError(f"context is {form}, expected at most {_MOST_NEIGHBOURS} neighbours")
+        for name, layers in self.contexts.items():
+            if (network := f"encoder/{name}") not in self.networks or not self.takes_frames(network):
+                able = sorted(n for n in self.networks if n.startswith("encoder/") and self.takes_frames(n))
+                raise ValueError(
+                    f"context of {name!r}, expected of a descriptor of frame 'keypoint' with an encoder in a joint "
+                    f"space of frame 'image': {', '.join(able) or 'there is none'}"
+                )
+            row_width = self._spec(name, "context").width + frame_form.width(self.harmonics)
+            found = [(kernel.shape, bias.shape) for kernel, bias in layers]
+            shapes = context_form.shapes(row_width, form["width"], form["heads"])
+            if found != (expected := [((a, b), (b,)) for a, b in shapes]):
+                raise ValueError(f"context/{name}: kernels and biases {found}, expected {expected}")
+            if not all(np.isfinite(a).all() for layer in layers for a in layer):
+                raise ValueError(f"context/{name} holds a value that is not finite")
 
     def _check_ratios(self) -> None:
         ratio_keys.check(self.ratios)
@@ -172,15 +218,10 @@ class Bundle:
             dtype: of the weights: float32, float16 or int8. A model that `quantization.quantized` made is written as
                 it is; of another, the file holds what is nearest.
         """
-        tensors, header = self._tensors(), self._header()
-        if dtype == "int8":
-            header["version"] = str(max(_INT8_VERSION, int(header["version"])))
-            tensors = _with_int8(tensors)
-        else:
-            tensors |= {name: np.asarray(x, dtype) for name, x in tensors.items() if name.startswith(NETWORKS)}
-        return _write(path, tensors, header)
+        tensors = parts.tensors(self.weights(), self.statistics, self.sample)
+        return _write(path, parts.with_weights(tensors, dtype), self._header(dtype))
 
-    def _header(self) -> dict[str, str]:
+    def _header(self, dtype: str) -> dict[str, str]:
         # safetensors takes strings alone; each value but the first two is JSON.
         layers = {
             name: {
@@ -200,25 +241,15 @@ class Bundle:
             "provenance": self.provenance,
             "ratios": self.ratios,
         }
-        framed = self.frame != frame_form.KEYPOINT
-        if framed:
+        version = _INT8_VERSION if dtype == "int8" else _FLOAT_VERSION
+        if self.frame != frame_form.KEYPOINT:
+            version = _FRAMED_VERSION
             values["frame"] = {"space": self.frame, "harmonics": self.harmonics, "log2_sigma": self.log2_sigma}
+        if (form := form_of(self.context)) is not None:
+            version = VERSION
+            values["context"] = form
         texts = {name: json_text(value, f"{name} of the model file") for name, value in values.items()}
-        return {"format": FORMAT, "version": str(VERSION if framed else _FLOAT_VERSION), **texts}
-
-    def _tensors(self) -> dict[str, np.ndarray]:
-        tensors: dict[str, np.ndarray] = {}
-        for name, layers in self.networks.items():
-            for i, (kernel, bias) in enumerate(layers):
-                tensors |= {f"{name}/{i}/kernel": kernel, f"{name}/{i}/bias": bias}
-        for name, statistics in self.statistics.items():
-            tensors |= {f"statistics/{name}/{field}": value for field, value in statistics.arrays().items()}
-        tensors |= {f"sample/{name}/embedding": rows for name, rows in self.sample.embeddings.items()}
-        tensors |= {f"sample/{s}/to/{t}": rows for (s, t), rows in self.sample.translations.items()}
-        tensors |= {f"sample/{name}/frames": rows for name, rows in self.sample.frames.items()}
-        tensors = {name: np.ascontiguousarray(value, np.float32) for name, value in tensors.items()}
-        inputs = {f"sample/{name}/input": np.ascontiguousarray(rows) for name, rows in self.sample.inputs.items()}
-        return tensors | inputs
+        return {"format": FORMAT, "version": str(version), **texts}
 
 
 def load(path: Path | str) -> Bundle:
@@ -280,25 +311,25 @@ def _write(path: Path | str, tensors: Mapping[str, np.ndarray], header: Mapping[
     return kind.write(path, tensors, header)
 
 
-def _with_int8(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    small: dict[str, np.ndarray] = {}
-    for name, value in tensors.items():
-        if name.startswith(NETWORKS) and name.endswith("/kernel"):
-            small[name], small[name.removesuffix("kernel") + "scale"] = to_int8(value)
-        else:
-            small[name] = value.astype(np.float16) if name.endswith("/photo_covariance") else value
-    return small
-
-
-def space_id(networks: Mapping[str, Layers]) -> str:
-    """12 hex digits that name the space which these encoders map to: SHA-256 of their tensors."""
+def space_id(
+    networks: Mapping[str, Layers], contexts: Mapping[str, Layers] | None = None, context: ContextConfig | None = None
+) -> str:
+    """12 hex digits that name the space which these encoders map to: SHA-256 of their tensors and their context."""
     digest = hashlib.sha256()
-    for name in sorted(n for n in networks if n.startswith("encoder/")):
+    named = {name: networks[name] for name in sorted(networks) if name.startswith("encoder/")}
+    for name, layers in [*named.items(), *((parts.CONTEXT + n, of) for n, of in sorted((contexts or {}).items()))]:
         digest.update(name.encode())
-        for kernel, bias in networks[name]:
+        for kernel, bias in layers:
             digest.update(np.ascontiguousarray(kernel, "<f4").tobytes())
             digest.update(np.ascontiguousarray(bias, "<f4").tobytes())
+    if contexts:
+        digest.update(json.dumps(form_of(context)).encode())
     return digest.hexdigest()[:12]
+
+
+def form_of(context: ContextConfig | None) -> dict[str, int] | None:
+    """Of the settings of context those that a finished model needs."""
+    return None if context is None else {field: getattr(context, field) for field in CONTEXT_FIELDS}
 
 
 def _check_format(header: Mapping[str, str]) -> None:
@@ -311,33 +342,10 @@ def _check_format(header: Mapping[str, str]) -> None:
 
 def _parse(header: Mapping[str, str], tensors: dict[str, np.ndarray]) -> Bundle:
     specs = [DescriptorSpec.from_dict(fields) for fields in json.loads(header["specs"])]
-    networks: dict[str, Layers] = {}
-    for name, description in json.loads(header["layers"]).items():
-        if description["hidden_activation"] != "relu":
-            raise ValueError(f"{name}: hidden activation is {description['hidden_activation']!r}, expected 'relu'")
-        networks[name] = [
-            (_kernel(tensors, f"{name}/{i}"), _floats(tensors, f"{name}/{i}/bias"))
-            for i in range(len(description["widths"]) - 1)
-        ]
-    statistics, sample = {}, ParitySample()
-    for spec in specs:
-        at = f"statistics/{spec.name}"
-        if f"{at}/mean" in tensors:
-            covariance = f"{at}/photo_covariance"
-            statistics[spec.name] = RowStatistics(
-                _floats(tensors, f"{at}/mean"),
-                _floats(tensors, f"{at}/std"),
-                _floats(tensors, covariance) if covariance in tensors else None,
-            )
-        if f"sample/{spec.name}/input" in tensors:
-            sample.inputs[spec.name] = tensors.pop(f"sample/{spec.name}/input")
-        if f"sample/{spec.name}/embedding" in tensors:
-            sample.embeddings[spec.name] = _floats(tensors, f"sample/{spec.name}/embedding")
-        if f"sample/{spec.name}/frames" in tensors:
-            sample.frames[spec.name] = _floats(tensors, f"sample/{spec.name}/frames")
-        for other in specs:
-            if (key := f"sample/{spec.name}/to/{other.name}") in tensors:
-                sample.translations[spec.name, other.name] = _floats(tensors, key)
+    names = [spec.name for spec in specs]
+    networks = parts.read_networks(tensors, json.loads(header["layers"]))
+    contexts = parts.read_contexts(tensors, names)
+    statistics, sample = parts.read_statistics(tensors, names), parts.read_sample(tensors, names)
     if tensors:
         raise ValueError(f"holds tensors that its header does not name: {sorted(tensors)[:5]}")
     about = {entry: json.loads(header[entry], parse_constant=lambda _: None) for entry in ("config", "provenance")}
@@ -345,6 +353,7 @@ def _parse(header: Mapping[str, str], tensors: dict[str, np.ndarray]) -> Bundle:
         if not isinstance(value, dict):
             raise ValueError(f"{entry} is a JSON {type(value).__name__}, expected an object")
     frame: dict[str, Any] = json.loads(header.get("frame", "{}"))
+    context = json.loads(header["context"]) if "context" in header else None
     return Bundle(
         kind=json.loads(header["kind"]),
         specs={spec.name: spec for spec in specs},
@@ -359,28 +368,6 @@ def _parse(header: Mapping[str, str], tensors: dict[str, np.ndarray]) -> Bundle:
         frame=frame.get("space", frame_form.KEYPOINT),
         harmonics=frame.get("harmonics", frame_form.HARMONICS),
         log2_sigma=frame.get("log2_sigma"),
+        contexts=contexts,
+        context=None if context is None else ContextConfig(of="keypoint", **{f: context[f] for f in CONTEXT_FIELDS}),
     )
-
-
-def _kernel(tensors: dict[str, np.ndarray], layer: str) -> np.ndarray:
-    """Takes a layer's kernel out of `tensors` as float32, with its scale where it has one."""
-    if f"{layer}/scale" not in tensors:
-        return _floats(tensors, f"{layer}/kernel")
-    q, scale = tensors.pop(f"{layer}/kernel", np.empty(0)), _floats(tensors, f"{layer}/scale")
-    if q.dtype != np.int8 or q.ndim != 2 or scale.shape != q.shape[1:]:
-        raise ValueError(
-            f"{layer}: kernel {q.dtype} {q.shape} and scale {scale.shape}, expected int8 [in, out] and [out]"
-        )
-    if not np.isfinite(scale).all():
-        raise ValueError(f"{layer}/scale holds a value that is not finite")
-    return from_int8(q, scale)
-
-
-def _floats(tensors: dict[str, np.ndarray], name: str) -> np.ndarray:
-    """Takes a tensor out of `tensors` as float32."""
-    if name not in tensors:
-        raise ValueError(f"tensor {name!r} is missing")
-    value = tensors.pop(name)
-    if value.dtype not in (np.float16, np.float32):
-        raise ValueError(f"tensor {name!r} has dtype {value.dtype}, expected float32 or float16")
-    return value.astype(np.float32)

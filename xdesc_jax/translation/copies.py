@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from xdesc_jax.translation.bundle import Bundle
+from xdesc_jax.translation.bundle import Bundle, form_of
 
 WEIGHTS, SPACE_OF = "weights", "space_of"  # entries of the provenance, and of the one of these
 
@@ -69,12 +69,15 @@ def inherit_space(bundle: Bundle, base: Bundle) -> Bundle:
     """
     if (bundle.frame, bundle.harmonics) != (base.frame, base.harmonics):
         raise ValueError(f"the space is of frame {bundle.frame!r}, expected {base.frame!r} as space {base.space_id}")
+    if base.context is not None and form_of(bundle.context) != (form := form_of(base.context)):
+        raise ValueError(f"context is {form_of(bundle.context)}, expected {form} as in space {base.space_id}")
     for name, spec in base.specs.items():
         if bundle.specs.get(name) != spec:
             raise ValueError(f"{name!r} is {bundle.specs.get(name)}, expected as in space {base.space_id}: {spec}")
-    for name, layers in base.networks.items():
+    weights = bundle.weights()
+    for name, layers in base.weights().items():
         expected = [array for layer in layers for array in layer]
-        found = [array for layer in bundle.networks.get(name, []) for array in layer]
+        found = [array for layer in weights.get(name, []) for array in layer]
         if len(found) != len(expected) or not all(map(np.array_equal, found, expected)):
             raise ValueError(f"network {name!r} differs from that of space {base.space_id}")
     return dataclasses.replace(bundle, space_id=base.space_id, ratios=base.ratios | bundle.ratios)

@@ -24,18 +24,22 @@ class ParitySample:
         embeddings: descriptor -> [n, E] float32; empty for pair networks.
         translations: (source, target) -> [n, D] float32, probabilities of the bits for binary targets.
         frames: descriptor -> [n, 2] float32, frames of the rows' keypoints; none where the networks take none.
+        positions: descriptor -> [n, 2] float32, px of the rows' keypoints in their photo, one and the same for all rows
+            of a descriptor; none where the encoder takes no context.
     """
 
     inputs: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     embeddings: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     translations: dict[tuple[str, str], np.ndarray] = dataclasses.field(default_factory=dict)
     frames: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    positions: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def check(self, specs: Mapping[str, DescriptorSpec], embedding_width: int) -> None:
         """Raises ValueError where outputs are not of the inputs' rows, or an array has another width than its spec."""
         widths = {f"{name}/input": (name, rows, specs[name].stored_width) for name, rows in self.inputs.items()}
         widths |= {f"{name}/embedding": (name, rows, embedding_width) for name, rows in self.embeddings.items()}
         widths |= {f"{name}/frames": (name, rows, frames.COLUMNS) for name, rows in self.frames.items()}
+        widths |= {f"{name}/positions": (name, rows, 2) for name, rows in self.positions.items()}
         widths |= {f"{a}/to/{b}": (a, rows, specs[b].width) for (a, b), rows in self.translations.items()}
         for key, (source, rows, width) in widths.items():
             if source not in self.inputs:

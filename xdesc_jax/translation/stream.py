@@ -1,8 +1,10 @@
 """A translation of any number of rows, in numpy: what `Translator` hands out for a source and a target.
 
-In: blocks of rows, stored or canonical, the networks between the two ends, and frames of the keypoints where they take
-them. Out: rows of the target, and what the rows seen give reason to warn of. Any number of rows passes in blocks
-through buffers that are made once, so memory stays at input, output and some tens of MB. Imports numpy alone.
+In: blocks of rows, stored or canonical, the networks between the two ends, and frames and positions of the keypoints
+where they take them. Out: rows of the target, and what the rows seen give reason to warn of. Any number of rows passes
+in blocks through buffers that are made once, so memory stays at input, output and some tens of MB; where an encoder
+looks at a photo's other rows, what is given at once are the rows of one photo, of which all but the networks' hidden
+values is held at once. Imports numpy alone.
 """
 
 from __future__ import annotations
@@ -12,10 +14,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from xdesc_jax.config import ContextConfig
 from xdesc_jax.descriptors import DescriptorSpec, canonical, stored, unit_rows
 from xdesc_jax.networks import frames as frame_form
 from xdesc_jax.translation.bundle import Layers
 from xdesc_jax.translation.deviation import Deviation, RowStatistics, SigmaDeviation
+from xdesc_jax.translation.surroundings import Surroundings, check_positions
 
 # 2048 x 1024 floats are 8 MB: large enough for full matrix-product speed, and the passes for bias and ReLU
 # still find the block in the last-level cache.
@@ -38,6 +42,7 @@ class Stream:
         rows: rows seen.
         zero_rows: rows among them that are zero.
         takes_frames: whether blocks come with the frames of their keypoints.
+        takes_context: whether each block is a photo, whose rows come with the positions of their keypoints.
     """
 
     def __init__(
@@ -51,11 +56,12 @@ class Stream:
         kept: bool = False,
         framed: Sequence[int] = (0, 0),
         log2_sigma: float | None = None,
+        context: tuple[Layers, ContextConfig] | None = None,
     ):
         self.source, self.target = source, target
         self.rows = self.zero_rows = 0
         self._networks = [_Network(layers, harmonics) for layers, harmonics in zip(networks, framed, strict=False)]
-        self.takes_frames = any(framed)
+        self.takes_frames, self.takes_context, self._context = any(framed), context is not None, context
         self._sizes = SigmaDeviation(log2_sigma) if log2_sigma is not None and self.takes_frames else None
         self._deviation = None
         if statistics is not None:
@@ -88,7 +94,7 @@ class Stream:
 
     def __call__(
         self, x: np.ndarray, out: np.ndarray | None = None, where: str = "", first_row: int = 0,
-        frames: np.ndarray | None = None,
+        frames: np.ndarray | None = None, positions: np.ndarray | None = None, size: tuple[int, int] = (0, 0),
     ) -> np.ndarray:  # fmt: skip
         """Translates rows.
 
@@ -98,32 +104,49 @@ class Stream:
             where: file or image, for error messages.
             first_row: what error messages call row 0.
             frames: [N, 2] of the keypoints, sigma px and orientation in radians; of no effect where none are taken.
+            positions: [N, 2] of the keypoints, px, where the encoder looks at the photo's other rows: these are then
+                all rows of a photo. Of no effect where it does not.
+            size: (width, height) of that photo in px, which positions lie in; (0, 0) where it is not known.
 
         Returns:
             [N, W] rows of the target, `out` where given.
         """
         n = len(x) if np.ndim(x) == 2 else 0
         frames = self._checked(frames, n, where)
+        positions = self._checked_positions(positions, n, where, size)
         if out is None:
             spec = self.target
             width, dtype = (spec.stored_width, spec.stored_dtype) if self._storage else (spec.width, _dtype(spec))
             out = np.empty((n, width), dtype)
+        around = None
+        if positions is not None and n:
+            x = canonical(x, self.source, where=where, first_row=first_row, **self._form)
+            around = self._surroundings(x.astype(np.float32, copy=False), frames, positions)
         for start in range(0, max(n, 1), BLOCK_ROWS):
-            block = x if n == 0 else x[start : start + BLOCK_ROWS]
-            rows = canonical(block, self.source, where=where, first_row=first_row + start, **self._form)
-            y = self._block(rows, frames if frames is None else frames[start : start + BLOCK_ROWS])
+            part = slice(start, start + BLOCK_ROWS)
+            rows = x if n == 0 else x[part]
+            if around is None:
+                rows = canonical(rows, self.source, where=where, first_row=first_row + start, **self._form)
+            told = None if around is None else around(start, start + len(rows))
+            y = self._block(rows, None if frames is None else frames[part], told)
             out[start : start + len(rows)] = stored(y, self.target) if self._storage else y
         return out
 
-    def observe(self, x: np.ndarray, where: str = "") -> None:
+    def observe(self, x: np.ndarray, where: str = "", frames: np.ndarray | None = None) -> None:
         """Counts and compares rows without translating them: those that an earlier run has translated."""
+        self._checked(frames, len(x), where)
         for start in range(0, len(x), BLOCK_ROWS):
             block = x[start : start + BLOCK_ROWS]
             self._count(canonical(block, self.source, where=where, first_row=start, **self._form))
 
-    def probabilities(self, x: np.ndarray, frames: np.ndarray | None = None) -> np.ndarray:
+    def probabilities(
+        self, x: np.ndarray, frames: np.ndarray | None = None, positions: np.ndarray | None = None
+    ) -> np.ndarray:
         """Canonical rows -> float32 [N, D], the probability of each bit where the target is binary."""
-        y = self._forward(x.astype(np.float32), self._checked(frames, len(x), ""))
+        x, frames = x.astype(np.float32), self._checked(frames, len(x), "")
+        positions = self._checked_positions(positions, len(x), "")
+        told = None if positions is None else self._surroundings(x, frames, positions)(0, len(x))
+        y = self._forward(x, frames, told)
         if self.target.binary:
             return _sigmoid(y)
         return _finish(y, self.target)
@@ -147,9 +170,28 @@ class Stream:
             "only the joint space (target 'embedding'): no scales and orientations came with these rows"
         )
 
-    def _block(self, rows: np.ndarray, frames: np.ndarray | None) -> np.ndarray:
+    def _checked_positions(
+        self, positions: np.ndarray | None, n: int, where: str, size: tuple[int, int] = (0, 0)
+    ) -> np.ndarray | None:
+        if not self.takes_context:
+            return None
+        if positions is not None:
+            return check_positions(positions, n, where, size)
+        at, source = f"{where}: " if where else "", self.source.name
+        raise ValueError(
+            f"{at}rows of {source!r} come without the positions of their keypoints, which the model needs: its encoder "
+            "of them looks at the photo's other rows. Give all rows of one photo together, and positions [N, 2] in px"
+        )
+
+    def _surroundings(self, x: np.ndarray, frames: np.ndarray | None, positions: np.ndarray) -> Surroundings:
+        assert self._context is not None and frames is not None
+        layers, config = self._context
+        usable = np.asarray(x.any(axis=1))
+        return Surroundings(layers, config, self._networks[0].with_frames(x, frames), frames, positions, usable)
+
+    def _block(self, rows: np.ndarray, frames: np.ndarray | None, told: np.ndarray | None = None) -> np.ndarray:
         x, zero = self._count(rows)
-        y = _finish(self._forward(x, frames), self.target)
+        y = _finish(self._forward(x, frames, told), self.target)
         if zero.any():
             y[zero] = 0
         return y
@@ -165,10 +207,13 @@ class Stream:
             self._deviation.update(x[~zero] if zeros else x)
         return x, zero
 
-    def _forward(self, x: np.ndarray, frames: np.ndarray | None) -> np.ndarray:
-        """Raw output of the last network; the embedding between two networks has unit length."""
+    def _forward(self, x: np.ndarray, frames: np.ndarray | None, told: np.ndarray | None = None) -> np.ndarray:
+        """Raw output of the last network; the embedding between two networks has unit length.
+
+        `told` are the first network's surroundings, where it takes context.
+        """
         for i, network in enumerate(self._networks):
-            x = network(unit_rows(x) if i > 0 else x, frames)
+            x = network(unit_rows(x), frames) if i > 0 else network(x, frames, told)
         return x
 
 
@@ -179,11 +224,24 @@ class _Network:
         self._layers, self._harmonics = layers, harmonics
         self._buffers: list[np.ndarray] = [np.empty((0, len(bias)), np.float32) for _, bias in layers]
 
-    def __call__(self, x: np.ndarray, frames: np.ndarray | None) -> np.ndarray:
-        """float32 [n, in] -> float32 [n, out], a buffer that the next call overwrites."""
-        if self._harmonics:
-            assert frames is not None
-            x = frame_form.behind(x, frames, self._harmonics)
+    def with_frames(self, x: np.ndarray, frames: np.ndarray | None) -> np.ndarray:
+        """Rows with their frames behind them, where the network takes these."""
+        if not self._harmonics:
+            return x
+        assert frames is not None
+        return frame_form.behind(x, frames, self._harmonics)
+
+    def __call__(self, x: np.ndarray, frames: np.ndarray | None, told: np.ndarray | None = None) -> np.ndarray:
+        """float32 [n, in] -> float32 [n, out], a buffer that the next call overwrites.
+
+        Args:
+            x: rows.
+            frames: of their keypoints, where the network takes them.
+            told: what goes behind both, [n, (H + 1) * W], where the network takes context.
+        """
+        x = self.with_frames(x, frames)
+        if told is not None:
+            x = np.concatenate([x, told], axis=1)
         if len(x) > len(self._buffers[0]):
             self._buffers = [np.empty((len(x), b.shape[1]), np.float32) for b in self._buffers]
         last = len(self._layers) - 1

@@ -7,16 +7,17 @@ the model's joint space (see `stream`). Imports numpy alone.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from xdesc_jax import pretrained
+from xdesc_jax.config import ContextConfig
 from xdesc_jax.descriptors import EMBEDDING_PREFIX, DescriptorSpec, from_stored
 from xdesc_jax.translation import bundle as model_file
 from xdesc_jax.translation import copies
-from xdesc_jax.translation.bundle import Bundle
+from xdesc_jax.translation.bundle import Bundle, Layers
 from xdesc_jax.translation.ratios import key
 from xdesc_jax.translation.stream import Stream
 
@@ -54,15 +55,16 @@ class Translator:
         return cls.load(pretrained.path(name, "translator"))
 
     def embed(
-        self, x: np.ndarray, source: str, *, packed: bool = False, frames: np.ndarray | None = None
-    ) -> np.ndarray:
+        self, x: np.ndarray, source: str, *, packed: bool = False, frames: np.ndarray | None = None,
+        positions: np.ndarray | None = None,
+    ) -> np.ndarray:  # fmt: skip
         """Maps descriptors into the joint space.
 
         Args:
             x: [N, D] rows of `source`, stored or canonical; bool [N, bits] for binary ones.
             source: which descriptor they are.
             packed: binary rows are packed, uint8 [N, ceil(bits/8)], little-endian bits.
-            frames: of their keypoints, see `translate`.
+            frames, positions: of their keypoints, see `translate`.
 
         Returns:
             float32 [N, E], unit rows; zero rows where the input is zero.
@@ -73,11 +75,11 @@ class Translator:
         Warns:
             ZeroRowsWarning, DeviationWarning.
         """
-        return self.translate(x, source, EMBEDDING, packed=packed, frames=frames)
+        return self.translate(x, source, EMBEDDING, packed=packed, frames=frames, positions=positions)
 
     def translate(
         self, x: np.ndarray, source: str, target: str, *, packed: bool = False, storage: bool = False,
-        frames: np.ndarray | None = None,
+        frames: np.ndarray | None = None, positions: np.ndarray | None = None,
     ) -> np.ndarray:  # fmt: skip
         """Translates descriptors.
 
@@ -89,20 +91,22 @@ class Translator:
             storage: give the stored form, not the canonical one.
             frames: [N, 2] of the keypoints that the rows stand at, sigma px and orientation in radians from x towards
                 y; needed where `takes_frames` says so.
+            positions: [N, 2] of these keypoints in their photo, px; needed where `takes_context` says so, and then `x`
+                are all rows of one photo, which are each other's neighbours.
 
         Returns:
             Canonical rows of `target`, float32 [N, D] or bool [N, bits]; with `storage` [N, stored_width] in
             its stored dtype. Zero rows where the input is zero.
 
         Raises:
-            ValueError: unknown names, a space or pair the model does not have, rows that do not fit, or frames that
-                are missing.
+            ValueError: unknown names, a space or pair the model does not have, rows that do not fit, or frames or
+                positions that are missing or do not fit.
 
         Warns:
             ZeroRowsWarning, DeviationWarning.
         """
         with self.stream(source, target, packed=packed, storage=storage) as translate:
-            return translate(x, frames=frames)
+            return translate(x, frames=frames, positions=positions)
 
     def translate_blocks(
         self,
@@ -113,7 +117,16 @@ class Translator:
         packed: bool = False,
         storage: bool = False,
     ) -> Iterator[np.ndarray]:
-        """`translate` for a sequence of blocks; warns once, behind the last."""
+        """`translate` for a sequence of blocks; warns once, behind the last.
+
+        Raises:
+            ValueError: as `translate`, and where `takes_context` says that rows of whole photos are needed.
+        """
+        if self.takes_context(source, target):
+            raise ValueError(
+                f"{self._where}: its encoder of {source!r} looks at the photo's other rows, and blocks are no photos: "
+                "call translate with all rows of a photo and their positions, photo by photo"
+            )
         with self.stream(source, target, packed=packed, storage=storage) as translate:
             for block in blocks:
                 yield translate(block)
@@ -128,12 +141,27 @@ class Translator:
         framed = [self.bundle.harmonics * self.bundle.takes_frames(name) for name in route]
         return Stream(
             self.spec(source), self.spec(target), networks, statistics, packed, storage, kept, framed,
-            self.bundle.log2_sigma,
+            self.bundle.log2_sigma, self._context(route),
         )  # fmt: skip
 
     def takes_frames(self, source: str, target: str) -> bool:
         """Whether a translation needs the frames of the keypoints; ValueError where the model has none."""
         return any(map(self.bundle.takes_frames, self.route(source, target)))
+
+    def takes_context(self, source: str, target: str) -> bool:
+        """Whether a translation looks at the photo's other rows, and so needs all of them, and positions.
+
+        Raises:
+            ValueError: the model has no such translation.
+        """
+        return self._context(self.route(source, target)) is not None
+
+    def _context(self, route: Sequence[str]) -> tuple[Layers, ContextConfig] | None:
+        """Layers and settings of the context that a route's first network takes; None where it takes none."""
+        bundle = self.bundle
+        if bundle.context is None or not bundle.takes_context(route[0]):
+            return None
+        return bundle.contexts[route[0].removeprefix("encoder/")], bundle.context
 
     def ratio(self, source: str, target: str, *, joint: bool = False) -> float | None:
         """The calibrated ratio threshold for matching rows of `source` with rows of `target`.
@@ -194,7 +222,7 @@ class Translator:
             x = from_stored(sample.inputs[source], self.specs[source], self._where)
             stream = self.stream(source, target)
             scale = np.abs(rows).max(initial=1)
-            found = stream.probabilities(x, sample.frames.get(source))
+            found = stream.probabilities(x, sample.frames.get(source), sample.positions.get(source))
             difference = float(np.abs(found - rows).max(initial=0) / scale)
             if not difference <= PARITY_TOLERANCE:
                 raise ValueError(

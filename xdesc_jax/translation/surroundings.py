@@ -1,0 +1,84 @@
+"""Surroundings: what the rows of one photo tell each other, where an encoder looks at a photo's other rows.
+
+In: all rows of a photo with frames and positions, and the layers of the source's context. Out: what is appended to the
+encoder's input, block by block: a row's neighbours are gathered for some rows at a time, so that they stay in the
+cache. Rows that are zero (not valid) are nobody's neighbours. Imports numpy; neighbours are found by scipy.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from xdesc_jax.config import ContextConfig
+from xdesc_jax.networks import context, neighbours
+from xdesc_jax.translation.parts import Layers
+
+POOL_ROWS = 64  # of 20 neighbours and 192 values: 1 MB an array, of which a handful are in use at once
+_FARTHEST_PX = 1e6  # no photo reaches so far; squares of more leave float32
+_SLACK_PX = 1.0  # positions count from the first pixel's centre or its corner
+
+
+class Surroundings:
+    """What each row of a photo is told of its neighbours.
+
+    Args:
+        layers: of the source's context.
+        config: how many neighbours.
+        x: [N, D] rows with their frames behind them, as the encoder takes them.
+        frames: [N, 2] sigma px and orientation of their keypoints.
+        positions: [N, 2] px.
+        usable: [N] bool, rows that may be neighbours, and are told of theirs.
+    """
+
+    def __init__(
+        self, layers: Layers, config: ContextConfig, x: np.ndarray, frames: np.ndarray, positions: np.ndarray,
+        usable: np.ndarray,
+    ):  # fmt: skip
+        self._layers, self._width = layers, context.output_width(config.width, config.heads)
+        self._x, self._frames, self._positions = x, frames, positions
+        own = neighbours.find(positions[usable], frames[usable, 0], config.nearest, config.larger)
+        self._near = np.full((len(x), own.shape[1]), neighbours.NONE, np.int32)
+        self._near[usable] = np.where(own == neighbours.NONE, neighbours.NONE, np.flatnonzero(usable)[own])
+        self._projected = context.project(layers, x)
+
+    def __call__(self, start: int, stop: int, out: np.ndarray | None = None) -> np.ndarray:
+        """[stop - start, (H + 1) * W] for these rows, `out` where given."""
+        if out is None:
+            out = np.empty((stop - start, self._width), self._x.dtype)
+        for first in range(start, stop, POOL_ROWS):
+            last = min(first + POOL_ROWS, stop)
+            near = self._near[first:last]
+            offsets = self._positions[near] - self._positions[first:last, None]
+            around = context.geometry(self._frames[first:last], self._frames[near], offsets)
+            out[first - start : last - start] = context.pool(
+                self._layers, self._x[first:last], self._projected[near], around, near != neighbours.NONE
+            )
+        return out
+
+
+def check_positions(positions: np.ndarray, rows: int, where: str = "", size: tuple[int, int] = (0, 0)) -> np.ndarray:
+    """The positions of `rows` keypoints of one photo as float32 [N, 2].
+
+    Args:
+        positions: px.
+        rows: how many there are.
+        where: file and image, for errors.
+        size: (width, height) of the photo in px; (0, 0) where it is not known.
+
+    Raises:
+        ValueError: another shape, a value that is not finite or no px, or a position outside the photo.
+    """
+    at = f"{where}: " if where else ""
+    found = np.asarray(positions, np.float32)
+    if found.shape != (rows, 2):
+        raise ValueError(f"{at}positions have shape {found.shape}, expected ({rows}, 2): px of each row's keypoint")
+    if (bad := ~(np.abs(found) <= _FARTHEST_PX).all(axis=1)).any():
+        row = int(np.argmax(bad))
+        raise ValueError(f"{at}keypoint {row} is at {found[row].tolist()}, expected px within {_FARTHEST_PX:g}")
+    if all(size) and (far := ((found < -_SLACK_PX) | (found > np.array(size) + _SLACK_PX)).any(axis=1)).any():
+        row = int(np.argmax(far))
+        raise ValueError(
+            f"{at}keypoint {row} is at {found[row].tolist()}, outside the photo of {size[0]}x{size[1]} px: are "
+            "positions those of the photo at another size?"
+        )
+    return found
