@@ -42,7 +42,8 @@ def translated(translator: Translator, photo: ImageFeatures, source: str, target
     """The rows of a photo as the model makes them."""
     frames = of_features(photo)
     frames = None if frames is None else frames[photo.valid]
-    rows = translator.translate(photo.descriptors[photo.valid], source, target, frames=frames)
+    rows = photo.descriptors[photo.valid]
+    rows = translator.translate(rows, source, target, frames=frames, positions=photo.keypoints[photo.valid])
     return photo.keypoints[photo.valid], rows
 
 

@@ -40,11 +40,11 @@ class Rotation:
     def ratio(self, source, target, *, joint=False):
         return self.ratios.get((source, target, joint))
 
-    def embed(self, x, source, *, packed=False, frames=None):
+    def embed(self, x, source, *, packed=False, frames=None, positions=None):
         self.calls.append(("embed", source))
         return x if source == REAL.name else np.roll(x, -1, axis=1)
 
-    def translate(self, x, source, target, *, packed=False, frames=None):
+    def translate(self, x, source, target, *, packed=False, frames=None, positions=None):
         self.calls.append((source, target))
         return np.roll(x, 1 if target == TURNED.name else -1, axis=1)
 

@@ -37,11 +37,13 @@ class Translates(Protocol):
     @property
     def space_id(self) -> str | None: ...
     def embed(
-        self, x: np.ndarray, source: str, *, packed: bool = False, frames: np.ndarray | None = None
-    ) -> np.ndarray: ...
+        self, x: np.ndarray, source: str, *, packed: bool = False, frames: np.ndarray | None = None,
+        positions: np.ndarray | None = None,
+    ) -> np.ndarray: ...  # fmt: skip
     def translate(
-        self, x: np.ndarray, source: str, target: str, *, packed: bool = False, frames: np.ndarray | None = None
-    ) -> np.ndarray: ...
+        self, x: np.ndarray, source: str, target: str, *, packed: bool = False, frames: np.ndarray | None = None,
+        positions: np.ndarray | None = None,
+    ) -> np.ndarray: ...  # fmt: skip
     def ratio(self, source: str, target: str, *, joint: bool = False) -> float | None: ...
 
 
@@ -280,7 +282,8 @@ class _Photo:
         where: Mapping[str, str],
         frames: np.ndarray | None = None,
     ):
-        self.xy, self.specs, self._frames = xy, specs, frames
+        self.xy, self.specs = xy, specs
+        self._seen = {"frames": frames, "positions": xy}
         self._stored, self._translator, self._where = stored, translator, where
         self._forms: dict[tuple[str, ...], np.ndarray] = {}
 
@@ -290,15 +293,13 @@ class _Photo:
 
     def embedded(self, source: str) -> np.ndarray:
         translator, rows, packed = self._source(source)
-        return self._once(
-            ("embedded", source), lambda: translator.embed(rows, source, packed=packed, frames=self._frames)
-        )
+        return self._once(("embedded", source), lambda: translator.embed(rows, source, packed=packed, **self._seen))
 
     def translated(self, source: str, target: str) -> np.ndarray:
         translator, rows, packed = self._source(source)
 
         def make() -> np.ndarray:
-            out = translator.translate(rows, source, target, packed=packed, frames=self._frames)
+            out = translator.translate(rows, source, target, packed=packed, **self._seen)
             return pack_bits(out) if self.specs[target].binary else out
 
         return self._once(("translated", source, target), make)

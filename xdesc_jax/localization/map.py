@@ -39,6 +39,7 @@ class MapPhoto:
         rows: [N, D] float32 canonical rows or [N, bytes] uint8 packed bits; zero where they never match.
         point: [N] int, row in the map's points that a keypoint observes; -1 where none.
         frames: [N, 2] of the keypoints, where a translation of the rows takes them; else None.
+        positions: [N, 2] px of the keypoints, likewise.
     """
 
     held: Held
@@ -46,6 +47,7 @@ class MapPhoto:
     rows: np.ndarray
     point: np.ndarray
     frames: np.ndarray | None = None
+    positions: np.ndarray | None = None
 
     @property
     def observes(self) -> bool:
@@ -158,7 +160,9 @@ def _photo(
         return MapPhoto(Held(empty), empty, np.zeros((len(point), 1), np.float32), point)
     space = router.route(held, held).target
     rows = rows_of(name, space)
-    return MapPhoto(held, space, rows, point, features.frames(name) if rows_of.takes_frames else None)
+    if not rows_of.takes_frames:
+        return MapPhoto(held, space, rows, point)
+    return MapPhoto(held, space, rows, point, features.frames(name), features.keypoints(name))
 
 
 def _check_keypoints(model: Model, view: int, observed: np.ndarray, features: FeatureSet, where: str) -> None:

@@ -79,6 +79,7 @@ class QueryFeatures:
         stream = self._translator.stream(held.name, target.name, storage=target.binary)
         # Without rows, none is missing: a way is asked for before any query is read.
         frames = self._frames if len(self._canonical) else np.ones((0, 2))
-        rows = stream(self._canonical, where="the query", frames=frames)
+        positions = np.where(self.usable[:, None], self.keypoints, 0)  # of the others, rows are zero
+        rows = stream(self._canonical, where="the query", frames=frames, positions=positions)
         self.warnings += [text for category, text in stream.findings() if category is DeviationWarning]
         return rows

@@ -135,7 +135,7 @@ class UpdatedMap:
             point = self._observations(features, result, camera)
             rows = from_stored(_valid(features), held.spec, name) if not held.spec.binary else _valid(features)
             changed |= {name, *self._replace(rows, point, result.pose)}
-            photos[name] = MapPhoto(held, held.spec, rows, point, of_features(features))
+            photos[name] = MapPhoto(held, held.spec, rows, point, of_features(features), features.keypoints)
             xy = features.keypoints.astype(np.float64) + COLMAP_CENTER
             self.added.append(NewPhoto(name, _refined(camera, result), result.pose, xy, point))
         for name in changed & self.real.keys():
@@ -152,7 +152,8 @@ class UpdatedMap:
         for name in changed:
             photo = photos[name]
             stream = translator.stream(photo.space.name, EMBEDDING, packed=photo.space.binary)
-            vectors[name] = vlad(stream(photo.rows, frames=photo.frames), index.centers)
+            embedded = stream(photo.rows, frames=photo.frames, positions=photo.positions)
+            vectors[name] = vlad(embedded, index.centers)
         return VladIndex(index.centers, list(vectors), np.stack(list(vectors.values())))
 
     def _observations(self, features: ImageFeatures, result: Localization, camera: Camera) -> np.ndarray:

@@ -22,6 +22,7 @@ from xdesc_jax.features.keypoints import from_colmap
 from xdesc_jax.features.store import FeatureStore, ImageFeatures
 from xdesc_jax.translation import ratios as ratio_keys
 from xdesc_jax.translation.names import Names, named_spec
+from xdesc_jax.translation.surroundings import check_positions
 
 _SHOWN = 5
 
@@ -165,6 +166,17 @@ class FeatureSet:
         if isinstance(reader, FeatureStore):
             return of_fields(**reader.frames(name))
         return of_colmap(reader.keypoints(name))
+
+    def positions(self, name: str) -> np.ndarray:
+        """Positions of a photo's keypoints, px, as encoders take them that look at a photo's other rows.
+
+        Raises:
+            KeyError: no such photo.
+            ValueError: they lie outside the photo, whose size a feature file says.
+        """
+        reader, found = self._reader(name), self.keypoints(name)
+        size = reader.image_size(name) if isinstance(reader, FeatureStore) else (0, 0)
+        return check_positions(found, len(found), f"{reader.path}: {name!r}", size)
 
     def read(self, name: str) -> ImageFeatures:
         """The features of a photo; a row of a database is valid unless it is zero.

@@ -242,7 +242,9 @@ class Rows:
             # The stored form of bits is packed, as matching takes them; of real rows it may be rounded.
             self._streams[route] = self._translator.stream(*route, packed=held.spec.binary, storage=target.binary)
         stream = self._streams[route]
-        return stream(rows, where=where, frames=self.features.frames(name) if stream.takes_frames else None)
+        frames = self.features.frames(name) if stream.takes_frames else None
+        positions = self.features.positions(name) if stream.takes_context else None
+        return stream(rows, where=where, frames=frames, positions=positions)
 
     def _usable(self, name: str) -> np.ndarray:
         """Rows of a photo as they are stored, in which those that never match are zero and counted."""

@@ -77,9 +77,23 @@ def pool(layers: Layers, x: Any, projected: Any, around: Any, mask: Any, xp: Mod
     Returns:
         [N, (H + 1) * W].
     """
-    _, (near, near_bias), (token, token_bias), (query, query_bias) = layers
+    _, (near, near_bias), (token, token_bias), _ = layers
     tokens = xp.maximum(projected + (around @ near + near_bias), 0)
-    tokens = xp.maximum(tokens @ token + token_bias, 0) * mask[:, :, None]  # [N, K, W]
+    tokens = xp.maximum(tokens @ token + token_bias, 0) * mask[:, :, None]
+    return attend(layers, x, tokens, mask, xp)
+
+
+def attend(layers: Layers, x: Any, tokens: Any, mask: Any, xp: ModuleType = np) -> Any:
+    """What a row reads of its neighbours' tokens: the second part of `pool`, with its arguments.
+
+    Args:
+        layers, x, mask, xp: as for `pool`.
+        tokens: [N, K, W], zero where there is no neighbour.
+
+    Returns:
+        [N, (H + 1) * W].
+    """
+    query, query_bias = layers[3]
     width = tokens.shape[-1]
     asked = (x @ query + query_bias).reshape(len(x), -1, width)  # [N, H, W]
     scores = xp.matmul(asked, xp.swapaxes(tokens, 1, 2)) * np.float32(width**-0.5)  # [N, H, K]

@@ -169,11 +169,14 @@ def translate_images(
             rows = reader.descriptors(name, spec)
             origin, kept = trace(spec, reader.translated_from(name), plan.target, translator.bundle.ratios)
             ratios |= kept
+            keypoints = reader.keypoints(name) if stream.takes_frames else None
+            frames = of_colmap(keypoints) if keypoints is not None else None
             if name in done:
-                stream.observe(rows, where)
+                stream.observe(rows, where, frames)
                 continue
-            frames = of_colmap(reader.keypoints(name)) if stream.takes_frames else None
-            writer.set_descriptors(name, stream(rows, where=where, frames=frames), plan.target, origin)
+            positions = keypoints[:, :2] if keypoints is not None else None
+            translated = stream(rows, where=where, frames=frames, positions=positions)
+            writer.set_descriptors(name, translated, plan.target, origin)
             if time.monotonic() - last >= COMMIT_SECONDS:
                 writer.checkpoint()
                 last = time.monotonic()

@@ -94,7 +94,7 @@ class Stream:
 
     def __call__(
         self, x: np.ndarray, out: np.ndarray | None = None, where: str = "", first_row: int = 0,
-        frames: np.ndarray | None = None, positions: np.ndarray | None = None, size: tuple[int, int] = (0, 0),
+        frames: np.ndarray | None = None, positions: np.ndarray | None = None,
     ) -> np.ndarray:  # fmt: skip
         """Translates rows.
 
@@ -106,20 +106,19 @@ class Stream:
             frames: [N, 2] of the keypoints, sigma px and orientation in radians; of no effect where none are taken.
             positions: [N, 2] of the keypoints, px, where the encoder looks at the photo's other rows: these are then
                 all rows of a photo. Of no effect where it does not.
-            size: (width, height) of that photo in px, which positions lie in; (0, 0) where it is not known.
 
         Returns:
             [N, W] rows of the target, `out` where given.
         """
         n = len(x) if np.ndim(x) == 2 else 0
         frames = self._checked(frames, n, where)
-        positions = self._checked_positions(positions, n, where, size)
+        positions = self._checked_positions(positions, n, where)
         if out is None:
             spec = self.target
             width, dtype = (spec.stored_width, spec.stored_dtype) if self._storage else (spec.width, _dtype(spec))
             out = np.empty((n, width), dtype)
         around = None
-        if positions is not None and n:
+        if positions is not None:
             x = canonical(x, self.source, where=where, first_row=first_row, **self._form)
             around = self._surroundings(x.astype(np.float32, copy=False), frames, positions)
         for start in range(0, max(n, 1), BLOCK_ROWS):
@@ -170,13 +169,11 @@ class Stream:
             "only the joint space (target 'embedding'): no scales and orientations came with these rows"
         )
 
-    def _checked_positions(
-        self, positions: np.ndarray | None, n: int, where: str, size: tuple[int, int] = (0, 0)
-    ) -> np.ndarray | None:
+    def _checked_positions(self, positions: np.ndarray | None, n: int, where: str) -> np.ndarray | None:
         if not self.takes_context:
             return None
         if positions is not None:
-            return check_positions(positions, n, where, size)
+            return check_positions(positions, n, where)
         at, source = f"{where}: " if where else "", self.source.name
         raise ValueError(
             f"{at}rows of {source!r} come without the positions of their keypoints, which the model needs: its encoder "

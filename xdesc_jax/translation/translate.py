@@ -28,6 +28,7 @@ from xdesc_jax.networks.frames import check as check_frames
 from xdesc_jax.translation import database
 from xdesc_jax.translation.ratios import origin
 from xdesc_jax.translation.stream import Stream, ZeroRowsWarning
+from xdesc_jax.translation.surroundings import check_positions
 from xdesc_jax.translation.translator import Translator
 
 ROWS = 65536  # rows of an array translated between two steps of the progress bar
@@ -45,6 +46,7 @@ def translate(
     model: Path,
     descriptor: str | None = None,
     frames: Path | None = None,
+    positions: Path | None = None,
     packed: bool = False,
     overwrite: bool = False,
 ) -> Path:
@@ -66,6 +68,8 @@ def translate(
         descriptor: what `features` holds; may be left out where the file says so.
         frames: of the keypoints of an array's rows, for models that take them: .npy, [N, 2], sigma in px and
             orientation in radians (feature files and databases have them).
+        positions: of the same keypoints, for models whose encoders look at a photo's other rows: .npy, [N, 2], px; the
+            array then holds all rows of one photo.
         packed: the array holds packed bits (feature files and databases always do).
         overwrite: replace a result made with other settings.
 
@@ -80,8 +84,10 @@ def translate(
     """
     features, out = Path(features), Path(out)
     kind = _check_paths(features, out)
-    if frames is not None and kind != ".npy":
-        raise ValueError(f"--frames {frames}: is for arrays (.npy); {features} has the frames of its keypoints itself")
+    for given, of_keypoints in ((frames, "frames"), (positions, "positions")):
+        if given is not None and kind != ".npy":
+            text = f"is for arrays (.npy); {features} has the {of_keypoints} of its keypoints itself"
+            raise ValueError(f"--{of_keypoints} {given}: {text}")
     named, model = model, pretrained.resolve(model)
     translator = Translator.load(model)
     with contextlib.ExitStack() as stack:
@@ -92,6 +98,11 @@ def translate(
         else:
             name = _source(features, descriptor, translator)
             packed = translator.spec(name).binary if kind == ".h5" else packed
+            if kind == ".npy" and positions is None and translator.takes_context(name, target):
+                raise ValueError(
+                    f"{features}: {model} looks at a photo's other rows to translate {name!r}: the array must hold all "
+                    "rows of one photo; give the positions of its keypoints by --positions POSITIONS.npy"
+                )
         with console.status(f"reading {features}"):
             features_hash = database_hash(features) if kind == DATABASE else input_hash(features)
         config: dict[str, Any] = {
@@ -101,7 +112,9 @@ def translate(
             "source": name,
             "target": translator.spec(target).name,
             "packed": packed,
-        } | ({} if frames is None else {"frames": input_hash(frames)})
+        }
+        config |= {} if frames is None else {"frames": input_hash(frames)}
+        config |= {} if positions is None else {"positions": input_hash(positions)}
         expected, summary = config_hash(config), out.with_name(out.name + ".json")
         if already_done(out, _found_hash(out, kind, summary), expected, overwrite, beside=[summary]):
             console.up_to_date(out)
@@ -121,7 +134,7 @@ def translate(
             if kind == ".h5":
                 counts = _translate_store(features, out, stream, attributes, translator.bundle.ratios, summary)
             else:
-                counts = _translate_array(features, out, stream, summary, frames)
+                counts = _translate_array(features, out, stream, summary, frames, positions)
     _summarise(summary, streams, counts, warnings, {**config, "inputs": inputs}, time.perf_counter() - start)
     console.result(out, figures=summary)
     return out
@@ -201,30 +214,36 @@ def _translate_store(
             for name in console.track(store.names, "translating", "photos"):
                 photo = store.read(name)
                 rows = np.where(photo.valid[:, None], photo.descriptors, 0)
-                translated = stream(rows, where=f"{features}: {name!r}", frames=of_features(photo))
+                where, at = f"{features}: {name!r}", None
+                if stream.takes_context:
+                    at = check_positions(photo.keypoints, len(photo), where, photo.image_size)
+                translated = stream(rows, where=where, frames=of_features(photo), positions=at)
                 writer.write(name, dataclasses.replace(photo, descriptors=translated, real=None))
                 invalid += int((~photo.valid).sum())
             summary.unlink(missing_ok=True)
         return {"photos": len(store), "invalid_rows": invalid}
 
 
-def _translate_array(features: Path, out: Path, stream: Stream, summary: Path, frames: Path | None) -> dict[str, int]:
+def _translate_array(
+    features: Path, out: Path, stream: Stream, summary: Path, frames: Path | None, positions: Path | None
+) -> dict[str, int]:
     """Translates an array through memory maps; returns counts for the summary."""
     x = open_array(features)
     if not x.ndim:
         raise ValueError(f"{features}: holds a single value, expected an array [N, D]")
     seen = check_frames(open_array(frames), len(x), str(frames)) if frames is not None else None
-    spec = stream.target
+    at = check_positions(open_array(positions), len(x), str(positions)) if positions is not None else None
+    spec, step = stream.target, len(x) if stream.takes_context else ROWS  # rows of a photo go together
     with atomic(out) as temporary:
         shape = (len(x), spec.stored_width)
         y = np.lib.format.open_memmap(temporary, mode="w+", dtype=spec.stored_dtype, shape=shape)
         with console.progress_bar("rows") as bar:
             task = bar.add_task("translating", total=len(y))
-            for start in range(0, max(len(y), 1), ROWS):
-                stop = start + ROWS
-                of_rows = seen[start:stop] if seen is not None else None
-                stream(x[start:stop], out=y[start:stop], where=str(features), first_row=start, frames=of_rows)
-                bar.advance(task, len(y[start:stop]))
+            for start in range(0, max(len(y), 1), max(step, 1)):
+                rows = slice(start, start + max(step, 1))
+                of_rows = [None if of is None else of[rows] for of in (seen, at)]
+                stream(x[rows], y[rows], where=str(features), first_row=start, frames=of_rows[0], positions=of_rows[1])
+                bar.advance(task, len(y[rows]))
         y.flush()
         del y
         summary.unlink(missing_ok=True)
