@@ -119,6 +119,27 @@ def test_invalid_rows_are_left_out_of_all_descriptors(tmp_path):
     assert (measures.ap, measures.queries, measures.correct) == (1, valid.sum(), valid.sum())
 
 
+def test_translators_are_told_where_the_rows_lie(tmp_path):
+    """Each photo's rows come together, with the positions of those that are valid."""
+    valid, told = np.arange(37) % 5 != 0, []
+
+    class Asking(Rotation):
+        def embed(self, x, source, **named):
+            told.append((x, named["positions"]))
+            return super().embed(x, source, **named)
+
+        def translate(self, x, source, target, **named):
+            told.append((x, named["positions"]))
+            return super().translate(x, source, target, **named)
+
+    photos = same_patches(shuffle_seed=3, valid=valid)
+    evaluate(SCENES, write_stores(tmp_path, photos), Asking())
+    expected = {
+        (xy[ok].tobytes(), np.sort(rows[ok].astype("f4"), axis=1).tobytes()) for xy, rows, ok in photos.values()
+    }
+    assert {(at.tobytes(), np.sort(x, axis=1).tobytes()) for x, at in told} == expected
+
+
 def test_photos_without_keypoints_give_zeros(tmp_path):
     for measures in by_comparison(evaluate(SCENES, write_stores(tmp_path, same_patches(0)), Rotation())).values():
         assert (measures.ap, measures.mma_mean, measures.correct, measures.queries) == (0, 0, 0, 0)

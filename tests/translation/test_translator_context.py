@@ -20,6 +20,7 @@ from tests.support.context_translators import (
 from tests.support.databases import sift_rows
 from tests.support.framed_translators import ROUTES, SPECS, frames, rows
 from tests.support.small_translators import layers
+from tests.translation.test_database import interrupt
 from xdesc_jax import cli
 from xdesc_jax.colmap.database import DatabaseReader
 from xdesc_jax.descriptors import get_spec, stored, unit_rows
@@ -235,7 +236,8 @@ def test_positions_are_for_arrays_alone(model, tmp_path, capsys):
     assert "has the positions of its keypoints itself" in " ".join(capsys.readouterr().err.split())
 
 
-def test_a_database_gives_those_of_its_keypoints(bundle, tmp_path):
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_database_gives_those_of_its_keypoints(bundle, tmp_path, stopped, monkeypatch):
     """Image by image; a model with context, and keypoints outside of the photo, as undistortion makes them."""
     import xdesc_jax.colmap.bindings.api as api
 
@@ -261,7 +263,12 @@ def test_a_database_gives_those_of_its_keypoints(bundle, tmp_path):
             db.execute("INSERT INTO keypoints VALUES (?, ?, 4, ?)", (i, n, keypoints.tobytes()))
             x = sift_rows(n).tobytes()
             db.execute("INSERT INTO descriptors (image_id, rows, cols, data, type) VALUES (?, ?, 128, ?, 0)", (i, n, x))
-    assert run(tmp_path / "map.db", tmp_path / "new.db", "--target", "upright", model=file) == 0
+    words = [tmp_path / "map.db", tmp_path / "new.db", "--target", "upright"]
+    if stopped:
+        with monkeypatch.context() as patched:
+            interrupt(patched, 1)
+            assert run(*words, model=file) == 130
+    assert run(*words, model=file) == 0
     with DatabaseReader(tmp_path / "new.db") as found:
         for i, (name, n) in enumerate(counts.items(), 1):
             x = unit_rows(sift_rows(n).astype(np.float32))

@@ -206,6 +206,17 @@ def test_diameters_given_for_sigmas_are_told(bundle):
     assert "0.25 times" in told(0.25)[0]
 
 
+def test_rows_of_a_resumed_run_count_among_the_sigmas(bundle):
+    seen, x = frames(8192), rows(8192)["turned"]
+    log2_sigma = float(np.log2(seen[:, 0].astype(np.float64)).mean()) - 1
+    stream = Translator(dataclasses.replace(bundle, log2_sigma=log2_sigma)).stream("turned", "upright")
+    stream.observe(x[:6000], "before", seen[:6000])
+    stream(x[6000:8191], frames=seen[6000:8191])
+    assert not stream.findings() and stream.rows == 8191
+    stream(x[8191:], frames=seen[8191:])
+    assert "their sigmas are 2 times as large" in stream.findings()[0][1]
+
+
 def test_rows_of_another_network_are_told_and_those_at_its_own_keypoints_are_not(bundle):
     """Rows of equal width: means that correlate with the training's pass, others do not, from 256 rows on."""
     rng = np.random.default_rng(5)
