@@ -67,6 +67,7 @@ READERS = {
             {".safetensors": (change_bytes, change_safetensors, change_safetensors)},
         ),
         Reader("pair-model", valid_files.pair_model, checks.model, _SAFETENSORS),
+        Reader("context-model", valid_files.context_model, checks.model, _SAFETENSORS),
         Reader("npz-model", valid_files.npz_model, checks.model, {".npz": (change_bytes, change_npz, change_npz)}),
         Reader("database-3", valid_files.database_3, checks.database, _DATABASE),
         Reader("database-4", valid_files.database_4, checks.database, _DATABASE),

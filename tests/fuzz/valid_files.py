@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tests.support import sweep_records
+from tests.support.context_translators import context_translator
 from tests.support.databases import make_3, make_4
 from tests.support.small_translators import EMBEDDING_WIDTH, SPECS, encoder_decoder, layers, pairs, rows
 from xdesc_jax.descriptors import stored
@@ -66,6 +67,10 @@ def model(folder: Path) -> Path:
 
 def pair_model(folder: Path) -> Path:
     return pairs(sample=False).save(folder / "model.safetensors", "int8")
+
+
+def context_model(folder: Path) -> Path:
+    return context_translator().save(folder / "model.safetensors")
 
 
 def npz_model(folder: Path) -> Path:
