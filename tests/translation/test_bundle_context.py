@@ -191,6 +191,21 @@ def test_files_that_do_not_fit_are_refused_by_name(bundle, tmp_path):
             load(rewrite(path, **change))
 
 
+def test_a_sample_without_positions_or_of_other_numbers_is_named_by_the_self_check(bundle, tmp_path):
+    path = bundle.save(tmp_path / "m.safetensors")
+    rewrite(path, drop=["sample/turned/positions"])
+    with pytest.raises(ValueError, match="m.safetensors: sample: rows of 'turned' come without the positions"):
+        Translator.load(path).self_check()
+    for key, message in (
+        ("positions", "keypoint 0 is at .nan, nan."),
+        ("frames", "the frame of keypoint 0 is .nan, nan."),
+    ):
+        bundle.save(path)
+        rewrite(path, tensors={f"sample/turned/{key}": np.full((9, 2), np.nan, np.float32)})
+        with pytest.raises(ValueError, match=f"m.safetensors: sample: {message}"):
+            Translator.load(path).self_check()
+
+
 def test_settings_of_training_are_not_kept(bundle, tmp_path):
     trained = of(bundle, context=ContextConfig("keypoint", 3, 2, 6, 2, least_share=0.75))
     assert load(trained.save(tmp_path / "m.npz")).context == CONTEXT

@@ -139,11 +139,11 @@ class Stream:
             self._count(canonical(block, self.source, where=where, first_row=start, **self._form))
 
     def probabilities(
-        self, x: np.ndarray, frames: np.ndarray | None = None, positions: np.ndarray | None = None
+        self, x: np.ndarray, frames: np.ndarray | None = None, positions: np.ndarray | None = None, where: str = ""
     ) -> np.ndarray:
         """Canonical rows -> float32 [N, D], the probability of each bit where the target is binary."""
-        x, frames = x.astype(np.float32), self._checked(frames, len(x), "")
-        positions = self._checked_positions(positions, len(x), "")
+        x, frames = x.astype(np.float32), self._checked(frames, len(x), where)
+        positions = self._checked_positions(positions, len(x), where)
         told = None if positions is None else self._surroundings(x, frames, positions)(0, len(x))
         y = self._forward(x, frames, told)
         if self.target.binary:

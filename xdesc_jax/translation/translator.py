@@ -222,7 +222,8 @@ class Translator:
             x = from_stored(sample.inputs[source], self.specs[source], self._where)
             stream = self.stream(source, target)
             scale = np.abs(rows).max(initial=1)
-            found = stream.probabilities(x, sample.frames.get(source), sample.positions.get(source))
+            seen = sample.frames.get(source), sample.positions.get(source)
+            found = stream.probabilities(x, *seen, where=f"{self._where}: sample")
             difference = float(np.abs(found - rows).max(initial=0) / scale)
             if not difference <= PARITY_TOLERANCE:
                 raise ValueError(
