@@ -105,7 +105,7 @@ STAGES: dict[Words, Stage] = {
     ),
     ("pairs",): Stage(
         "xdesc_jax.data.pairs.pairs:pairs", "train,features,colmap", _TRAINING,
-        "Photos -> records of corresponding patches.", ("PIL", "cv2", "scipy"),
+        "Photos -> records of corresponding patches.", ("PIL", "cv2"),
     ),
     ("train",): Stage(
         "xdesc_jax.train.translators.stage:train", "train", _TRAINING, "Records -> run directory.",
@@ -152,7 +152,7 @@ STAGES: dict[Words, Stage] = {
 # Former name of a stage -> the words that it stands for now.
 FORMER = {"records-beam": ["records", "--beam"]}
 # Package that one setting of a stage needs -> the smallest extra that holds it.
-SETTING_EXTRAS = {"apache_beam": "beam", "scipy": "colmap"}
+SETTING_EXTRAS = {"apache_beam": "beam"}
 # Words that only hold other stages -> the line for them.
 FOLDERS: dict[Words, tuple[Group, str]] = {
     ("map",): (_MAPS, "`map update`: new photos replace translated rows of a map."),
