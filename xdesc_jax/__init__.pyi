@@ -9,6 +9,7 @@ from .descriptors import DescriptorSpec as DescriptorSpec
 from .descriptors import get_spec as get_spec
 from .descriptors import register as register
 from .descriptors import registered as registered
+from .export.photo_inputs import photo_inputs as photo_inputs
 from .features.store import FeatureStore as FeatureStore
 from .features.store import ImageFeatures as ImageFeatures
 from .features.store import StoreWriter as StoreWriter

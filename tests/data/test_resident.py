@@ -39,7 +39,7 @@ for name in ("tensorflow", "tensorflow_datasets", "jax", "flax", "cv2", "pycolma
     sys.modules[name] = None
 from xdesc_jax.cli import main
 from xdesc_jax.data import open_source
-from xdesc_jax.data.prefetch import device_prefetch
+from xdesc_jax.train.prefetch import device_prefetch
 out, *paths = sys.argv[1:]
 assert main(["records", out, "--paired", *paths, "--format", "npy"]) == 0
 for resident in (False, True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.pretrained.conftest import make_bundle
+from tests.support.context_translators import context_translator
 from xdesc_jax import cli
 from xdesc_jax.pretrained import listing
 
@@ -53,3 +54,13 @@ def test_joint_spaces_are_listed_with_the_weights_of_their_models(shipped, capsy
     assert cli.main(["models"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["opencv", "0123456789ab,", "int8", "weights"] in lines
+
+
+def test_what_encoders_look_at_is_listed(shipped, capsys):
+    card = json.loads((shipped / "opencv.json").read_text())
+    (shipped / "opencv.json").write_text(json.dumps({**card, "space_id": "0123456789ab"}))
+    context_translator().save(shipped / "opencv.safetensors")
+    assert cli.main(["models"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    told = "looks at 3 nearest and 2 larger neighbours (turned, turned-bits)"
+    assert f"opencv 0123456789ab, float32 weights; {told}" in shown

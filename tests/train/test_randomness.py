@@ -34,7 +34,7 @@ from functools import partial
 import jax, numpy as np
 jax.config.update("jax_enable_x64", True)
 from tests.train.descriptors import test_step as pairs
-from xdesc_jax.config import JitterConfig, ModelConfig, TrainConfig
+from xdesc_jax.config import ContextConfig, JitterConfig, ModelConfig, TrainConfig
 from xdesc_jax.descriptors import get_spec
 from xdesc_jax.features import l2net
 from xdesc_jax.networks import mlp
@@ -68,6 +68,29 @@ def translator(axis):
     own = {name: BATCH[name] for name in ("patch", "mask")}
     return step, first_state(), own, translators.keys_of(CONFIG), translators.hyper_of(CONFIG)
 
+NEAR = np.random.default_rng(0)
+AROUND = {name: get_spec(name) for name in ("colmap-sift", "xfeat")}
+LOOKING = TrainConfig(
+    descriptors=tuple(AROUND), resident=True,
+    model=ModelConfig(embedding_width=6, hidden_handcrafted=(9,), context=ContextConfig("keypoint", 2, 1, 5, 2, 0.3)),
+)
+KEYPOINTS = np.concatenate([NEAR.uniform(1, 50, (16, 4, 3)), NEAR.uniform(-3, 3, (16, 4, 1))], axis=2)
+ROWS = {
+    "colmap-sift": NEAR.integers(0, 255, (16, 128)).astype(np.uint8), "xfeat": NEAR.normal(size=(16, 64)),
+    "keypoint": KEYPOINTS[:, 3], "mask": BATCH["mask"], "neighbours/keypoint": KEYPOINTS[:, :3],
+    "neighbours/colmap-sift": NEAR.integers(0, 255, (16, 3, 128)).astype(np.uint8),
+    "neighbours/mask": NEAR.random((16, 3)) < 0.8,
+}
+
+def context(axis):
+    step = partial(
+        translators.train_step, networks=mlp.build_networks(AROUND, LOOKING.model, axis), variant="quadratic",
+        distance="squared", inputs_of=inputs.inputs_function(LOOKING, AROUND, dict.fromkeys(AROUND, 1.0), augment=True),
+    )
+    state = translators.first_state(mlp.build_networks(AROUND, LOOKING.model), LOOKING)
+    state = jax.tree.map(lambda x: x.astype(np.float64) if x.dtype == np.float32 else x, state)
+    return step, state, ROWS, translators.keys_of(LOOKING), translators.hyper_of(LOOKING)
+
 def descriptor(axis):
     step = partial(
         descriptor_step, kind="hardnet", loss="hardnet", augmentation=pairs.augment_wide, dropout=0.2,
@@ -84,7 +107,7 @@ def run(make, form, count):
     assert all(x.dtype == np.float64 for x in leaves)
     return np.concatenate(leaves), float(metrics["loss"].total)
 
-for make in (translator, descriptor):
+for make in (translator, context, descriptor):
     one, loss = run(make, "pmap", 1)
     for form, count in CASES:
         found, found_loss = run(make, form, count)
@@ -103,7 +126,7 @@ def deviations() -> dict[tuple[str, str, int], list[float]]:
 
 
 @pytest.mark.parametrize(("form", "count"), CASES)
-@pytest.mark.parametrize("kind", ["translator", "descriptor"])
+@pytest.mark.parametrize("kind", ["translator", "context", "descriptor"])
 def test_gradients_with_jitter_and_dropout_are_the_same_on_any_devices(deviations, kind, form, count):
     assert max(deviations[kind, form, count]) <= 1e-6
 

@@ -85,8 +85,8 @@ def test_files_are_of_the_oldest_version_that_holds_them(bundle, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["opencv", "mixed"])
-def test_models_without_context_are_written_as_before(name, tmp_path):
-    """What ships was written by older versions, in form 1 and 3."""
+def test_models_that_ship_are_written_as_they_are(name, tmp_path):
+    """In the oldest form that holds them: without frames, and with context."""
     shipped = Path(pretrained.path(name, "translator"))
     assert load(shipped).save(tmp_path / "m.safetensors", "float16").read_bytes() == shipped.read_bytes()
 
@@ -135,8 +135,10 @@ def test_one_translation_keeps_the_context_that_it_needs(bundle):
     assert decoder.contexts == {} and decoder.context is None and decoder.space_id == bundle.space_id
 
 
-def test_inspect_tells_of_the_context_and_counts_its_values(bundle, tmp_path):
+def test_inspect_tells_of_the_context_and_counts_its_values(bundle, tmp_path, capsys):
     found = inspect(bundle.save(tmp_path / "m.safetensors"))
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "looks at 3 nearest and 2 larger neighbours (encoders of turned, turned-bits)" in shown
     assert found["context"] == {"nearest": 3, "larger": 2, "width": 6, "heads": 2, "of": ["turned", "turned-bits"]}
     # 19 and 26 values wide with their frame: row, geometry, token and query, each with its bias.
     of_contexts = sum(wide * 6 + 6 + 8 * 6 + 6 + 6 * 6 + 6 + wide * 12 + 12 for wide in (19, 26))

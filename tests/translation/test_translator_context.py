@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import sqlite3
-import sys
 
 import numpy as np
 import pytest
@@ -227,14 +226,6 @@ def test_an_array_takes_them_from_another(bundle, model, tmp_path, capsys, monke
     np.save(tmp_path / "frames.npy", seen[:0])
     none = [tmp_path / "none.npy", tmp_path / "z.npy", *end, "--positions", tmp_path / "at.npy"]
     assert run(*none, model=model) == 0 and np.load(tmp_path / "z.npy").shape == (0, 8)
-
-
-def test_what_finds_neighbours_is_named_where_it_is_not_installed(model, tmp_path, capsys, monkeypatch):
-    path = store(tmp_path / "in.h5", positions(9))
-    monkeypatch.setitem(sys.modules, "scipy.spatial", None)
-    assert run(path, tmp_path / "out.h5", "--target", "upright", model=model) == 2
-    told = " ".join(capsys.readouterr().err.split())
-    assert "xdesc translate needs the package 'scipy.spatial'; install it with: pip install 'xdesc-jax[colmap]'" in told
 
 
 def test_positions_are_for_arrays_alone(model, tmp_path, capsys):

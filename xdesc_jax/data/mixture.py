@@ -128,6 +128,7 @@ class Mixture:
                 raise ValueError(f"rows_per_epoch is {rows_per_epoch}, fewer than one batch of {batch_size}")
         self.rows = self.batches_per_epoch * batch_size
         self.resident = resident
+        self.around = None
 
     def epoch(self, epoch: int, start_batch: int = 0) -> Iterator[Columns]:
         """Yields the batches of `epoch` from `start_batch` on: {'patch', 'pair', 'point', 'mask'}."""

@@ -12,23 +12,35 @@ from pathlib import Path
 
 import numpy as np
 
+from xdesc_jax.data.around import Neighbourhood, take, with_neighbours
 from xdesc_jax.data.columns import open_column
-from xdesc_jax.data.schema import MASK, RecordInfo
+from xdesc_jax.data.schema import KEYPOINT, MASK, RecordInfo
 from xdesc_jax.data.source import Columns, Source
 
 ROW = "row"
 
 
 class ResidentSet(Source):
-    """Batches from a split that is held in memory whole. Arguments as for `Source`.
+    """Batches from a split that is held in memory whole. Arguments as for `Source`, and `around`.
+
+    Args:
+        around: whose neighbours batches hold beside the rows; the columns must include the keypoints.
 
     Attributes:
-        arrays: every column asked for, [rows, ...] in its stored form, in the order of the files.
+        arrays: every column asked for, [rows, ...] in its stored form, in the order of the files; with `around`, the
+            numbers of each row's neighbours too.
     """
 
-    def __init__(self, path: Path | str, split: str, *args, **kwargs):
+    def __init__(self, path: Path | str, split: str, *args, around: Neighbourhood | None = None, **kwargs):
         super().__init__(path, split, *args, **kwargs)
         self.arrays = load_arrays(self.info, split, list(self._columns))
+        if around is not None:
+            keypoints = self.arrays[KEYPOINT]
+            # Without sigmas nothing is larger: whoever takes the batches tells what rows without frames lack.
+            known = np.where(np.isfinite(keypoints) & (keypoints > 0), keypoints, 1)[:, 2:3]
+            placed = {**self.arrays, KEYPOINT: np.concatenate([keypoints[:, :2], known, known], axis=1)}
+            self.arrays = with_neighbours(placed, around) | {KEYPOINT: keypoints}
+            self.around = around
 
     resident = True
 
@@ -52,6 +64,9 @@ class ResidentSet(Source):
             rows = mine[batch * self._batch : (batch + 1) * self._batch]
             padding = np.zeros(self._batch - len(rows), np.int32)
             yield {ROW: np.concatenate([rows, padding]), MASK: np.arange(self._batch) < len(rows)}
+
+    def _one_row(self) -> Columns:
+        return take({name: np.zeros_like(x[:1]) for name, x in self.arrays.items()}, np.zeros(1, np.int64), self.around)
 
     def _host_rows(self) -> tuple[int, int]:
         return self.rows // self.num_hosts, -(-self.rows // self.num_hosts)

@@ -23,7 +23,8 @@ PATCH_SIZE = 32
 # Columns beside the descriptors, and the batch key of padding; no descriptor may bear these names.
 PATCH, KEYPOINT, PHOTO, MASK = "patch", "keypoint", "photo", "mask"
 PAIR, POINT = "pair", "point"
-RESERVED = (PATCH, KEYPOINT, PHOTO, MASK, PAIR, POINT)
+NEIGHBOURS = "neighbours"  # of batches with context: 'neighbours/<column>', see `source.take`
+RESERVED = (PATCH, KEYPOINT, PHOTO, MASK, PAIR, POINT, NEIGHBOURS)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,6 +16,7 @@ from typing import Literal
 
 import numpy as np
 
+from xdesc_jax.data.around import Neighbourhood, take
 from xdesc_jax.data.schema import MASK, PHOTO, TRAIN, RecordInfo
 
 Columns = dict[str, np.ndarray]
@@ -50,6 +51,7 @@ class Source(abc.ABC):
     """
 
     resident = False
+    around: Neighbourhood | None = None  # batches also hold rows' neighbours, see `around.take`
 
     def __init__(
         self,
@@ -117,10 +119,10 @@ class Source(abc.ABC):
             if PHOTO in columns:
                 self.info.check_photos(columns[PHOTO], f"{self.info.path}: {self.split}")
             while at < len(order):
-                take = order[at : at + missing]
-                parts.append({name: values[take] for name, values in columns.items()})
-                at += len(take)
-                missing -= len(take)
+                taken = order[at : at + missing]
+                parts.append(take(columns, taken, self.around))
+                at += len(taken)
+                missing -= len(taken)
                 if missing:
                     break
                 yield self._join(parts)
@@ -138,14 +140,16 @@ class Source(abc.ABC):
         found = sum(len(next(iter(part.values()))) for part in parts)
         if found < self._batch:
             missing = self._batch - found
-            parts = [*parts, {n: np.zeros((missing, *c.shape), c.dtype) for n, c in self._columns.items()}]
+            parts = [*parts, {n: np.zeros((missing, *x.shape[1:]), x.dtype) for n, x in self._one_row().items()}]
         batch = (
-            parts[0]
-            if len(parts) == 1
-            else {name: np.concatenate([part[name] for part in parts]) for name in self._columns}
+            parts[0] if len(parts) == 1 else {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         )
         batch[MASK] = np.arange(self._batch) < found
         return batch
+
+    def _one_row(self) -> Columns:
+        """A row of zeros of what batches hold, [1, ...] each."""
+        return {name: np.zeros((1, *c.shape), c.dtype) for name, c in self._columns.items()}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,17 +16,21 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from xdesc_jax import __version__, console, pretrained
+from xdesc_jax.config import ContextConfig
 from xdesc_jax.descriptors import DescriptorSpec, from_stored
 from xdesc_jax.export import graphs, pytorch_translator
 from xdesc_jax.export.quantization import equal, quantized
 from xdesc_jax.files import pytorch
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, staged, write_json
+from xdesc_jax.networks import context, neighbours
 from xdesc_jax.networks import frames as frame_form
+from xdesc_jax.networks.context import Around
 from xdesc_jax.networks.folding import fold
 from xdesc_jax.translation import copies
 from xdesc_jax.translation import ratios as ratio_keys
 from xdesc_jax.translation.bundle import Bundle, Layers, ParitySample, load
 from xdesc_jax.translation.copies import inherit_space
+from xdesc_jax.translation.parts import CONTEXT
 from xdesc_jax.translation.translator import PARITY_TOLERANCE, Translator
 
 if TYPE_CHECKING:
@@ -151,7 +155,7 @@ def _export_pth(
     if bundle.contexts:
         raise ValueError(
             f"{run}: its encoders of {', '.join(sorted(bundle.contexts))} look at the photo's other rows, of which "
-            "their format knows nothing: keep the model as .safetensors or .npz"
+            "their format knows nothing: export ONNX (--format onnx), which takes them, or keep .safetensors or .npz"
         )
     if any(map(bundle.takes_frames, bundle.networks)):
         raise ValueError(f"{run}: its networks take the frames of keypoints, of which their format knows nothing")
@@ -194,11 +198,14 @@ def to_bundle(model: TrainedModel, provenance: Mapping[str, Any] | None = None) 
         model: trained networks, statistics and sample rows.
         provenance: what to add to the model's own.
     """
+    folded = {name: fold(layers) for name, layers in model.networks.items()}
     bundle = Bundle(
         kind=model.kind,
         specs=model.specs,
         embedding_width=model.embedding_width,
-        networks={name: fold(layers) for name, layers in model.networks.items()},
+        networks={name: layers for name, layers in folded.items() if not name.startswith(CONTEXT)},
+        contexts={n.removeprefix(CONTEXT): layers for n, layers in folded.items() if n.startswith(CONTEXT)},
+        context=model.context,
         statistics=model.statistics,
         frame=model.frame,
         harmonics=model.harmonics,
@@ -253,15 +260,23 @@ def reference(model: TrainedModel, samples: Mapping[str, np.ndarray]) -> ParityS
     """What the unfolded float32 networks make of stored rows [n, stored_width] of each descriptor."""
     import jax.numpy as jnp
 
-    from xdesc_jax.networks.mlp import forward, unit
+    from xdesc_jax.networks.mlp import forward, pooled, unit
 
     rows = {n: np.asarray(from_stored(x, model.specs[n]), np.float32) for n, x in samples.items()}
     frames = {n: x[: len(samples[n])] for n, x in model.sample_frames.items() if n in samples}
 
-    def taken(network: str, x: np.ndarray, source: str) -> jnp.ndarray:
+    positions = {n: x[: len(samples[n])] for n, x in model.sample_positions.items() if n in samples}
+
+    def taken(network: str, rows: np.ndarray, source: str) -> jnp.ndarray:
         if not frame_form.takes_frames(network, model.specs, model.frame):
-            return jnp.asarray(x)
-        return frame_form.behind(x, jnp.asarray(frames[source]), model.harmonics, jnp)
+            return jnp.asarray(rows)
+        x: jax.Array = frame_form.behind(rows, jnp.asarray(frames[source]), model.harmonics, jnp)
+        if not network.startswith("encoder/") or (layers := model.networks.get(CONTEXT + source)) is None:
+            return x
+        # The sample's rows are of one photo.
+        assert model.context is not None
+        around = _around(x, frames[source], positions[source], model.context)
+        return jnp.concatenate([x, pooled([(a["kernel"], a["bias"]) for a in layers], x, around)], axis=1)
 
     embeddings: dict[str, np.ndarray] = {}
     translations: dict[tuple[str, str], np.ndarray] = {}
@@ -279,7 +294,14 @@ def reference(model: TrainedModel, samples: Mapping[str, np.ndarray]) -> ParityS
             for source, embedding in embeddings.items():
                 x = taken(network, embedding, source)
                 translations[source, names[0]] = _output(layers, x, model.specs[names[0]])
-    return ParitySample(dict(samples), embeddings, translations, frames)
+    return ParitySample(dict(samples), embeddings, translations, frames, positions)
+
+
+def _around(x: jax.Array, frames: np.ndarray, positions: np.ndarray, config: ContextConfig) -> Around:
+    """What lies around the rows of one photo."""
+    near = neighbours.find(positions, frames[:, 0], config.nearest, config.larger)
+    offsets = positions[near] - positions[:, None]
+    return Around(x[near], context.geometry(frames, frames[near], offsets), near != neighbours.NONE)
 
 
 def _output(layers: Sequence[Mapping[str, np.ndarray]], x: jax.Array, spec: DescriptorSpec) -> np.ndarray:
@@ -336,6 +358,7 @@ def _print(run: Path, out: Path, bundle: Bundle, figures: Mapping[str, Any]) -> 
             if deviation is None
             else f"off by {deviation:.2g} (at most {PARITY_TOLERANCE:g})",
             "size": f"{figures['megabytes']} MB",
+            **graphs.looks_at(bundle),
             **({"weights": told} if (told := copies.described(bundle)) else {}),
             **_loss(figures.get("loss")),
         },

@@ -6,7 +6,7 @@ network and `manifest.json`. Each file is read back and run before it appears: i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from xdesc_jax.export.file_format import FileFormat
 from xdesc_jax.export.translation_graph import Graph, description, every, graph
 from xdesc_jax.files import dry_run
 from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, read_json, staged, write_json
+from xdesc_jax.networks import context
+from xdesc_jax.translation.bundle import Bundle
 from xdesc_jax.translation.translator import PARITY_TOLERANCE, Translator
 
 FORMATS: dict[str, FileFormat] = {"onnx": onnx_format.FORMAT, "stablehlo": stablehlo_format.FORMAT}
@@ -117,6 +119,19 @@ def recorded_hash(record: Path, files: Mapping[str, Path]) -> str | None:
         return None
 
 
+def looks_at(bundle: Bundle, taken: Collection[str] | None = None) -> dict[str, str]:
+    """What encoders of a model look at, as a line of a summary; nothing where none does.
+
+    Args:
+        bundle: the model.
+        taken: the networks that count; None for all.
+    """
+    of = [name for name in bundle.contexts if taken is None or f"encoder/{name}" in taken]
+    if bundle.context is None or not of:
+        return {}
+    return {"looks at": context.described(bundle.context.nearest, bundle.context.larger, of)}
+
+
 def _print(out: Path, translator: Translator, figures: Mapping[str, Mapping[str, Any]]) -> None:
     worst = max(entry["parity_deviation"] for entry in figures.values())
     console.figures(
@@ -125,6 +140,7 @@ def _print(out: Path, translator: Translator, figures: Mapping[str, Mapping[str,
             "joint space": translator.space_id or "none (pair networks)",
             "parity": f"off by {worst:.2g} (at most {PARITY_TOLERANCE:g})",
             "size": f"{sum(entry['megabytes'] for entry in figures.values()):.3f} MB",
+            **looks_at(translator.bundle, {name for entry in figures.values() for name in entry["networks"]}),
         },
     )
     rows = []

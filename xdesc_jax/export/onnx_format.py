@@ -16,8 +16,11 @@ import numpy as np
 from xdesc_jax import __version__
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.export.file_format import FileFormat
+from xdesc_jax.export.photo_inputs import NO_FRAME
 from xdesc_jax.export.translation_graph import Graph, Run
+from xdesc_jax.networks.context import FAR, REACHES_PX
 from xdesc_jax.networks.frames import MIDDLE, SPREAD
+from xdesc_jax.translation.bundle import Layers
 
 OPSET, IR_VERSION = 18, 8
 _ERRORS_ONLY = 3  # severity of onnxruntime's own log
@@ -70,23 +73,20 @@ def to_model(graph: Graph) -> Any:
     x = body.add("Cast", "source", to=TensorProto.FLOAT) if graph.source.binary else "source"
     zero, columns = body.constant(np.float32(0)), body.constant(np.array([1], np.int64))
     alive = body.add("Greater", body.add("ReduceMax", body.add("Abs", x), columns), zero)
-    for network, layers, takes_unit_rows in graph.steps:
+    for i, (network, layers, takes_unit_rows) in enumerate(graph.steps):
         x = body.unit(x) if takes_unit_rows else x
         if network in graph.framed:
-            x = body.add("Concat", x, body.encoded("frames", graph.harmonics), axis=1)
-        for i, (kernel, bias) in enumerate(layers):
-            x = body.add("Relu", x) if i else x
-            weights = [body.constant(a, f"{network}/{i}/{n}") for n, a in (("kernel", kernel), ("bias", bias))]
-            x = body.add("Gemm", x, *weights)
+            x = body.add("Concat", x, body.encoded("frames", graph.harmonics), axis=-1)
+        if i == 0 and graph.context is not None:
+            x = body.add("Concat", x, _told(body, graph, graph.context, x), axis=-1)
+        for j, (kernel, bias) in enumerate(layers):
+            x = body.add("Relu", x) if j else x
+            x = body.linear(x, kernel, bias, f"{network}/{j}")
     _finish(body, x, alive, graph.target)
-    source_type = TensorProto.BOOL if graph.source.binary else TensorProto.FLOAT
-    inputs = [helper.make_tensor_value_info("source", source_type, ["N", graph.source.width])]
-    if graph.frames is not None:
-        inputs.append(helper.make_tensor_value_info("frames", TensorProto.FLOAT, ["N", graph.frames.shape[1]]))
     made = helper.make_graph(
         body.nodes,
         graph.name,
-        inputs,
+        [helper.make_tensor_value_info(n, types[x.dtype], ["N", *x.shape[1:]]) for n, x in graph.given.items()],
         [helper.make_tensor_value_info(n, types[t], ["N", graph.target.width]) for n, t in graph.outputs.items()],
         body.constants,
     )
@@ -113,6 +113,51 @@ def _finish(body: _Body, y: str, alive: str, target: DescriptorSpec) -> None:
     body.add("Where", alive, y, zero, to_name="target")
 
 
+def _told(body: _Body, graph: Graph, layers: Layers, x: str) -> str:
+    """What the first network is told of the neighbours of `x`, rows with their frames (see `networks.context`)."""
+    from onnx import TensorProto
+
+    width, heads = layers[2][0].shape[1], layers[3][0].shape[1] // layers[2][0].shape[1]
+    last, zero = body.constant(np.array([-1], np.int64)), body.constant(np.float32(0))
+    there = body.add("Unsqueeze", "mask", last)  # [N, K, 1]
+    # What is not there may hold anything, and no product may see it: 0 * NaN is NaN.
+    rows = "neighbours"
+    rows = body.add("Cast", rows, to=TensorProto.FLOAT) if graph.source.binary else rows
+    rows = body.add("Where", there, rows, zero)
+    rows = body.unit(rows) if graph.source.normalized else rows
+    frames = body.add("Where", there, "neighbour_frames", body.constant(NO_FRAME))
+    rows = body.add("Concat", rows, body.encoded(frames, graph.harmonics), axis=-1)
+
+    def layer(i: int, of: str) -> str:
+        return body.linear(of, *layers[i], f"context/{i}", "MatMul")
+
+    tokens = body.add("Relu", body.add("Add", layer(0, rows), layer(1, _geometry(body, frames, there))))
+    tokens = body.add(
+        "Mul", body.add("Relu", layer(2, tokens)), body.add("Cast", there, to=TensorProto.FLOAT)
+    )  # [N, K, W]
+    asked = body.add("Reshape", layer(3, x), body.constant(np.array([0, heads, width], np.int64)))
+    scores = body.add("MatMul", asked, body.add("Transpose", tokens, perm=[0, 2, 1]))  # [N, H, K]
+    scores = body.add("Mul", scores, body.constant(np.float32(width**-0.5)))
+    among = body.add("Unsqueeze", "mask", body.constant(np.array([1], np.int64)))
+    shares = body.add("Softmax", body.add("Where", among, scores, body.constant(np.float32(FAR))), axis=-1)
+    means = body.add("MatMul", shares, tokens)
+    means = body.add("Reshape", means, body.constant(np.array([0, heads * width], np.int64)))
+    largest = body.add("ReduceMax", tokens, body.constant(np.array([1], np.int64)), keepdims=0)
+    return body.add("Concat", means, largest, axis=-1)
+
+
+def _geometry(body: _Body, frames: str, there: str) -> str:
+    """What `networks.context.geometry` makes of the neighbours' frames and the input `offsets`."""
+    offsets = body.add("Where", there, "offsets", body.constant(np.float32(0)))
+    near = [body.add("Tanh", body.add("Div", offsets, body.constant(np.float32(reach)))) for reach in REACHES_PX]
+    squares = body.add("Div", body.add("Mul", offsets, offsets), body.constant(np.float32(REACHES_PX[0] ** 2)))
+    far = body.add("ReduceSum", squares, body.constant(np.array([-1], np.int64)), keepdims=1)
+    far = body.log2(body.add("Add", far, body.constant(np.float32(1))), 1 / 8)
+    own = body.add("Unsqueeze", body.column("frames", 0), body.constant(np.array([1], np.int64)))  # [N, 1, 1]
+    size = body.log2(body.add("Div", body.column(frames, 0), own), 1 / 2)
+    return body.add("Concat", *near, far, size, axis=-1)
+
+
 class _Body:
     """Nodes and constants of a graph in the making; values are known by name."""
 
@@ -136,18 +181,32 @@ class _Body:
         self.constants.append(numpy_helper.from_array(np.asarray(value), name))
         return name
 
+    def linear(self, x: str, kernel: np.ndarray, bias: np.ndarray, name: str, operator: str = "Gemm") -> str:
+        """A layer for rows [N, in]; for [..., in] with the operator MatMul."""
+        weights = [self.constant(a, f"{name}/{n}") for n, a in (("kernel", kernel), ("bias", bias))]
+        if operator == "Gemm":
+            return self.add(operator, x, *weights)
+        return self.add("Add", self.add(operator, x, weights[0]), weights[1])
+
+    def column(self, x: str, index: int) -> str:
+        """One column of x [..., M], [..., 1]."""
+        return self.add("Gather", x, self.constant(np.array([index], np.int64)), axis=-1)
+
+    def log2(self, x: str, factor: float) -> str:
+        """factor * log2(x); ONNX has the natural logarithm."""
+        return self.add("Mul", self.add("Log", x), self.constant(np.float32(factor / np.log(2))))
+
     def encoded(self, frames: str, harmonics: int) -> str:
-        """What `networks.frames.encode` makes of frames [N, 2]."""
-        sigma, angle = (self.add("Gather", frames, self.constant(np.array([c], np.int64)), axis=1) for c in (0, 1))
+        """What `networks.frames.encode` makes of frames [..., 2]."""
+        sigma, angle = (self.column(frames, c) for c in (0, 1))
         turns = self.add("Mul", angle, self.constant(np.arange(1, harmonics + 1, dtype=np.float32)[None]))
-        # log2(sigma) as the natural logarithm, which is what ONNX has.
-        size = self.add("Mul", self.add("Log", sigma), self.constant(np.float32(1 / (np.log(2) * SPREAD))))
+        size = self.log2(sigma, 1 / SPREAD)
         size = self.add("Sub", size, self.constant(np.float32(MIDDLE / SPREAD)))
-        return self.add("Concat", self.add("Cos", turns), self.add("Sin", turns), size, axis=1)
+        return self.add("Concat", self.add("Cos", turns), self.add("Sin", turns), size, axis=-1)
 
     def unit(self, x: str) -> str:
-        """Rows of unit length; zero rows stay zero."""
-        one, columns = self.constant(np.float32(1)), self.constant(np.array([1], np.int64))
+        """Rows [..., D] of unit length; zero rows stay zero."""
+        one, columns = self.constant(np.float32(1)), self.constant(np.array([-1], np.int64))
         norm = self.add("ReduceL2", x, columns, keepdims=1)
         positive = self.add("Greater", norm, self.constant(np.float32(0)))
         return self.add("Div", x, self.add("Where", positive, norm, one))

@@ -26,10 +26,8 @@ def write(path: Path, graph: Graph) -> None:
     import jax
     from jax import export
 
-    shape = export.symbolic_shape(f"N, {graph.source.width}")
-    inputs = [jax.ShapeDtypeStruct(shape, np.bool_ if graph.source.binary else np.float32)]
-    if graph.frames is not None:
-        inputs.append(jax.ShapeDtypeStruct((shape[0], graph.frames.shape[1]), np.float32))
+    (n,) = export.symbolic_shape("N")
+    inputs = [jax.ShapeDtypeStruct((n, *x.shape[1:]), x.dtype) for x in graph.given.values()]
     exported = export.export(jax.jit(lambda *given: _outputs(graph, *given)), platforms=PLATFORMS)(*inputs)
     path.write_bytes(exported.serialize())
 
@@ -49,7 +47,9 @@ FORMAT = FileFormat(
 )  # fmt: skip
 
 
-def _outputs(graph: Graph, source: jax.Array, frames: jax.Array | None = None) -> dict[str, jax.Array]:
+def _outputs(
+    graph: Graph, source: jax.Array, frames: jax.Array | None = None, *around: jax.Array
+) -> dict[str, jax.Array]:
     import jax
     import jax.numpy as jnp
 
@@ -62,7 +62,32 @@ def _outputs(graph: Graph, source: jax.Array, frames: jax.Array | None = None) -
         x = unit(x) if takes_unit_rows else x
         if network in graph.framed:
             x = behind(x, frames, graph.harmonics, jnp)
+        if around:  # the first network takes it
+            x, around = jnp.concatenate([x, _told(graph, x, frames, *around)], axis=1), ()
         x = forward([{"kernel": k, "bias": b} for k, b in layers], x)
     if graph.target.binary:
         return {"target": (x > 0) & alive, "probabilities": jnp.where(alive, jax.nn.sigmoid(x), 0)}
     return {"target": jnp.where(alive, finish(x, graph.target), 0)}
+
+
+def _told(
+    graph: Graph, x: jax.Array, frames: jax.Array | None, rows: jax.Array, other_frames: jax.Array,
+    offsets: jax.Array, mask: jax.Array,
+) -> jax.Array:  # fmt: skip
+    """What the first network is told of the neighbours of `x`, rows with their frames, [N, (H + 1) * W]."""
+    import jax
+    import jax.numpy as jnp
+
+    from xdesc_jax.export.photo_inputs import NO_FRAME
+    from xdesc_jax.networks.context import Around, geometry
+    from xdesc_jax.networks.frames import behind
+    from xdesc_jax.networks.mlp import pooled, unit
+
+    assert graph.context is not None
+    # What is not there may hold anything, and no product may see it: 0 * NaN is NaN.
+    there = mask[:, :, None]
+    rows, offsets = (jnp.where(there, a.astype(jnp.float32), 0) for a in (rows, offsets))
+    other_frames = jnp.where(there, other_frames, NO_FRAME)
+    rows = behind(unit(rows) if graph.source.normalized else rows, other_frames, graph.harmonics, jnp)
+    with jax.default_matmul_precision("highest"):
+        return pooled(graph.context, x, Around(rows, geometry(frames, other_frames, offsets, jnp), mask))

@@ -8,6 +8,9 @@ The function, with [N, D] rows for any N (in StableHLO from 1 on):
                             rows are normalised first, so any scale will do (512-scaled SIFT as floats, too).
     input `frames`          [N, 2] float32: sigma px and orientation in radians of the keypoints; only where a network
                             on the way takes them (joint spaces of frame 'image').
+    inputs `neighbours` [N, K, D], `neighbour_frames` [N, K, 2], `offsets` [N, K, 2] px and `mask` [N, K] bool
+                            rows near each row in its photo, as `photo_inputs` makes them; only where the encoder looks
+                            at the photo's other rows. What they hold where `mask` is false has no effect.
     output `target`         canonical rows: float32, or bool for binary ones. Zero rows give zero rows.
     output `probabilities`  of the bits, float32 [N, bits]; only where the target is binary.
 A joint space is a source or target as any descriptor, `embedding:<space id>`.
@@ -24,6 +27,7 @@ import numpy as np
 
 from xdesc_jax import __version__
 from xdesc_jax.descriptors import DescriptorSpec, from_stored, unit_rows
+from xdesc_jax.export.photo_inputs import photo_inputs
 from xdesc_jax.networks import frames as frame_form
 from xdesc_jax.translation import copies
 from xdesc_jax.translation.bundle import Layers
@@ -31,8 +35,19 @@ from xdesc_jax.translation.translator import EMBEDDING, PARITY_TOLERANCE, Transl
 
 FORMAT_VERSION = 1
 CHECK_ROWS = 32
+# What the inputs hold, as the JSON beside a file says it.
+HOLDS = {
+    "source": "canonical rows; zero rows give zero rows",
+    "frames": "of the rows' keypoints: sigma in px, over 0, and orientation in radians from x towards y",
+    "neighbours": "rows of each row's neighbours in its photo, as `source` holds them: first the `nearest` keypoints, "
+    "nearest first, then the `larger` nearest of those whose sigma is in a higher octave, by floor(log2(sigma)); a row "
+    "may be among both, and zero rows are nobody's neighbours",
+    "neighbour_frames": "of the neighbours' keypoints",
+    "offsets": "px in the photo as it lies: position of the neighbour less that of the row",
+    "mask": "whether there is a neighbour; what the other inputs hold where there is none has no effect",
+}
 
-Run = Callable[..., Mapping[str, np.ndarray]]  # rows [N, D], and frames [N, 2] where taken -> outputs by name
+Run = Callable[..., Mapping[str, np.ndarray]]  # inputs, in order -> outputs by name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,11 +61,11 @@ class Graph:
         target: spec of the rows it gives.
         networks: layers by the names of the networks, in order.
         metadata: what a file says of itself, texts by name; values but the first four are JSON.
-        rows: [n, D] canonical rows, the last of them zero.
-        expected: outputs for `rows`.
-        frames: [n, 2] of the keypoints of `rows`; None where no network takes them.
-        framed: the networks that do.
+        given: inputs by name and in order, [n, ...] each: rows of a photo, the last of them zero.
+        expected: outputs for these.
+        framed: the networks that take frames.
         harmonics: of the orientations.
+        context: the four layers by which the first network looks at neighbours; None where it does not.
     """
 
     name: str
@@ -58,15 +73,11 @@ class Graph:
     target: DescriptorSpec
     networks: dict[str, Layers]
     metadata: dict[str, str]
-    rows: np.ndarray
+    given: dict[str, np.ndarray]
     expected: dict[str, np.ndarray]
-    frames: np.ndarray | None = None
     framed: tuple[str, ...] = ()
     harmonics: int = 0
-
-    def inputs(self, n: int) -> list[np.ndarray]:
-        """The first n rows that it takes, and their frames where it takes them."""
-        return [self.rows[:n]] + ([] if self.frames is None else [self.frames[:n]])
+    context: Layers | None = None
 
     @property
     def steps(self) -> list[tuple[str, Layers, bool]]:
@@ -86,15 +97,9 @@ def graph(translator: Translator, source: str, target: str, config_hash: str) ->
     """The translation from `source` to `target`; either may be 'embedding'.
 
     Raises:
-        ValueError: unknown names, the model has no such translation, or it looks at the photo's other rows.
+        ValueError: unknown names, or the model has no such translation.
     """
     route = translator.route(source, target)
-    if translator.bundle.takes_context(route[0]):
-        raise ValueError(
-            f"{route[0]} looks at the photo's other rows, which a graph does not take: embed rows of {source!r} with "
-            f"xdesc_jax.Translator, which needs numpy and scipy alone; decoders are exported one by one, each with "
-            f"source {EMBEDDING!r}"
-        )
     start, end = translator.spec(source), translator.spec(target)
     metadata = {
         "format": "xdesc-translation",
@@ -110,11 +115,18 @@ def graph(translator: Translator, source: str, target: str, config_hash: str) ->
         metadata["weights"] = json.dumps(weights)
     name = route[0] if len(route) == 1 else f"{source}/to/{target}"
     networks = {network: translator.bundle.networks[network] for network in route}
-    rows, bundle = _rows(translator, start), translator.bundle
+    rows, bundle, layers = _rows(translator, start), translator.bundle, None
+    given, positions = {"source": rows}, None
     framed = tuple(network for network in route if bundle.takes_frames(network))
-    frames = _frames(translator, start, len(rows)) if framed else None
-    expected = _expected(translator, source, target, rows, frames)
-    return Graph(name, start, end, networks, metadata, rows, expected, frames, framed, bundle.harmonics)
+    if framed:
+        given["frames"] = _frames(translator, start, len(rows))
+    if bundle.context is not None and bundle.takes_context(route[0]):
+        layers, positions = bundle.contexts[start.name], _positions(translator, start, len(rows))
+        taken = {"nearest": bundle.context.nearest, "larger": bundle.context.larger}
+        metadata["context"] = json.dumps(taken)
+        given = photo_inputs(rows, given["frames"], positions, **taken)
+    expected = _expected(translator, source, target, rows, given.get("frames"), positions)
+    return Graph(name, start, end, networks, metadata, given, expected, framed, bundle.harmonics, layers)
 
 
 def every(translator: Translator, config_hash: str) -> list[Graph]:
@@ -138,7 +150,8 @@ def _rows(translator: Translator, spec: DescriptorSpec) -> np.ndarray:
         normal = np.random.default_rng(0).normal(size=(CHECK_ROWS, spec.width)).astype(np.float32)
         normal = np.maximum(normal, 0) if spec.output == "relu" else normal
         rows = normal > 0 if spec.binary else unit_rows(normal) if spec.normalized else normal
-    return np.concatenate([rows, np.zeros_like(rows[:1])])
+    rows = np.concatenate([rows, np.zeros_like(rows[:1])])
+    return rows.astype(np.bool_ if spec.binary else np.float32, copy=False)
 
 
 def _frames(translator: Translator, spec: DescriptorSpec, n: int) -> np.ndarray:
@@ -149,14 +162,22 @@ def _frames(translator: Translator, spec: DescriptorSpec, n: int) -> np.ndarray:
     return np.concatenate([held, drawn[len(held) :]])
 
 
+def _positions(translator: Translator, spec: DescriptorSpec, n: int) -> np.ndarray:
+    """Positions of the model's sample, or random ones where it has none."""
+    held = translator.bundle.sample.positions.get(spec.name, np.zeros((0, 2), np.float32))[: n - 1]
+    drawn = np.random.default_rng(2).uniform(0, 200, (n, 2)).astype(np.float32)
+    return np.concatenate([held, drawn[len(held) :]])
+
+
 def _expected(
-    translator: Translator, source: str, target: str, rows: np.ndarray, frames: np.ndarray | None
-) -> dict[str, np.ndarray]:
+    translator: Translator, source: str, target: str, rows: np.ndarray, frames: np.ndarray | None,
+    positions: np.ndarray | None,
+) -> dict[str, np.ndarray]:  # fmt: skip
     stream = translator.stream(source, target)
-    outputs = {"target": stream(rows, frames=frames)}
+    outputs = {"target": stream(rows, frames=frames, positions=positions)}
     if stream.target.binary:
         alive = rows.any(axis=1, keepdims=True)
-        outputs["probabilities"] = np.where(alive, stream.probabilities(rows, frames), 0)
+        outputs["probabilities"] = np.where(alive, stream.probabilities(rows, frames, positions), 0)
     return outputs
 
 
@@ -169,8 +190,8 @@ def deviation(of: Graph, run: Run, where: str, least_rows: int = 0) -> float:
         ValueError: outputs of other names, shapes or dtypes, other bits, or off by more than 1e-5.
     """
     worst = 0.0
-    for n in (len(of.rows), 1, least_rows):
-        found = run(*of.inputs(n))
+    for n in (len(of.given["source"]), 1, least_rows):
+        found = run(*(x[:n] for x in of.given.values()))
         for name, dtype in of.outputs.items():
             expected, y = of.expected[name][:n], np.asarray(found[name])
             if y.shape != expected.shape or y.dtype != dtype:
@@ -196,12 +217,11 @@ def _difference(found: np.ndarray, expected: np.ndarray, probabilities: np.ndarr
 def description(of: Graph) -> dict[str, Any]:
     """The graph's metadata, inputs and outputs, as JSON beside its file holds them."""
     plain = ("format", "version", "xdesc_jax", "config_hash")
-    dtype = "bool" if of.source.binary else "float32"
-    inputs = {"source": {"dtype": dtype, "shape": ["N", of.source.width]}}
-    if of.frames is not None:
-        inputs["frames"] = {"dtype": "float32", "shape": ["N", frame_form.COLUMNS]}
     return {
         **{k: v if k in plain else json.loads(v) for k, v in of.metadata.items()},
-        "inputs": inputs,
+        "inputs": {
+            name: {"dtype": str(x.dtype), "shape": ["N", *x.shape[1:]], "holds": HOLDS[name]}
+            for name, x in of.given.items()
+        },
         "outputs": {k: {"dtype": str(v), "shape": ["N", of.target.width]} for k, v in of.outputs.items()},
     }

@@ -21,6 +21,7 @@ from xdesc_jax.files.whole import write_json
 from xdesc_jax.inspection import contents
 from xdesc_jax.inspection.kinds import HDF5, SQLITE, STARTS, ZIP, is_safetensors, is_text
 from xdesc_jax.matching.matches import MatchFile
+from xdesc_jax.networks import context
 from xdesc_jax.translation import bundle, copies
 from xdesc_jax.translation.ratios import RATIOS, TRANSLATED_FROM, parse
 from xdesc_jax.translation.translator import Translator
@@ -174,9 +175,7 @@ def _translator(path: Path) -> dict[str, Any]:
         "space_id": model.space_id,
         "embedding_width": model.embedding_width,
         "frame": model.frame,
-        **(
-            {"context": {**context, "of": sorted(model.contexts)}} if (context := bundle.form_of(model.context)) else {}
-        ),
+        **({"context": {**form, "of": sorted(model.contexts)}} if (form := bundle.form_of(model.context)) else {}),
         **({"weights": told} if (told := copies.described(model)) else {}),
         "descriptors": [
             {
@@ -207,6 +206,7 @@ def _print(found: dict[str, Any], listed: list[dict[str, Any]]) -> None:
     long = (
         "path",
         "kind",
+        "context",
         "descriptors",
         "descriptor",
         "ratios",
@@ -216,7 +216,10 @@ def _print(found: dict[str, Any], listed: list[dict[str, Any]]) -> None:
         "image_list",
         "damaged",
     )
-    console.figures(f"{found['path']}: {found['kind']}", {k: _short(v, k) for k, v in found.items() if k not in long})
+    told = {k: _short(v, k) for k, v in found.items() if k not in long}
+    if (looks := found.get("context")) is not None:
+        told["looks_at"] = context.described(looks["nearest"], looks["larger"], looks["of"])
+    console.figures(f"{found['path']}: {found['kind']}", told)
     if found.get("descriptors"):
         _print_rows("descriptors", found["descriptors"])
     for key in ("attributes", "provenance"):

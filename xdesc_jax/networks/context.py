@@ -15,18 +15,27 @@ not depend on the neighbours' order, and follows when the photo is shifted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 LAYERS = ("row", "geometry", "token", "query")
+OF_ROWS = {"encoder": (0,), "pair": (0,), "context": (0, 3)}  # layers that take descriptor rows, by kind of network
 GEOMETRY = 8  # values of `geometry`
 REACHES_PX = (4.0, 16.0, 64.0)  # distances that offsets are told apart at
-_FAR = -1e9  # a score that softmax gives no weight
+FAR = -1e9  # a score that softmax gives no weight
 
 Layers = Sequence[tuple[Any, Any]]  # (kernel, bias) in the order of LAYERS
+
+
+class Around(NamedTuple):
+    """The neighbours of N rows: their rows with frames [N, K, D], `geometry` [N, K, 8], and which there are [N, K]."""
+
+    rows: Any
+    geometry: Any
+    mask: Any
 
 
 def shapes(row_width: int, width: int, heads: int) -> list[tuple[int, int]]:
@@ -55,6 +64,11 @@ def geometry(frames: Any, other_frames: Any, offsets: Any, xp: ModuleType = np) 
     far = xp.log2(1 + (offsets * offsets).sum(-1, keepdims=True) / REACHES_PX[0] ** 2) / 8
     size = xp.log2(other_frames[..., :1] / frames[:, None, :1]) / 2
     return xp.concatenate([*near, far, size], axis=-1).astype(np.float32)
+
+
+def described(nearest: int, larger: int, of: Iterable[str]) -> str:
+    """What the encoders of the descriptors `of` look at, in words."""
+    return f"{nearest} nearest and {larger} larger neighbours (encoders of {', '.join(sorted(of))})"
 
 
 def project(layers: Layers, x: Any) -> Any:
@@ -95,10 +109,11 @@ def attend(layers: Layers, x: Any, tokens: Any, mask: Any, xp: ModuleType = np) 
     """
     query, query_bias = layers[3]
     width = tokens.shape[-1]
-    asked = (x @ query + query_bias).reshape(len(x), -1, width)  # [N, H, W]
+    # shape[0] and not len: in an exported function N is a symbol.
+    asked = (x @ query + query_bias).reshape(x.shape[0], -1, width)  # [N, H, W]
     scores = xp.matmul(asked, xp.swapaxes(tokens, 1, 2)) * np.float32(width**-0.5)  # [N, H, K]
-    scores = xp.where(mask[:, None, :], scores, np.float32(_FAR))
+    scores = xp.where(mask[:, None, :], scores, np.float32(FAR))
     shares = xp.exp(scores - scores.max(axis=-1, keepdims=True))
     shares = shares / shares.sum(axis=-1, keepdims=True)
-    means = xp.matmul(shares, tokens).reshape(len(x), -1)
+    means = xp.matmul(shares, tokens).reshape(x.shape[0], -1)
     return xp.concatenate([means, tokens.max(axis=1)], axis=1)

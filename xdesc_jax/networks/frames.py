@@ -33,21 +33,21 @@ def width(harmonics: int) -> int:
 
 
 def encode(frames: Any, harmonics: int, xp: ModuleType = np) -> Any:
-    """Frames [N, 2] -> float32 [N, 2 H + 1]: cos and sin of 1 to H times the orientation, and log2 of sigma.
+    """Frames [..., 2] -> float32 [..., 2 H + 1]: cos and sin of 1 to H times the orientation, and log2 of sigma.
 
     Args:
         frames: sigma px and orientation.
         harmonics: H.
         xp: numpy, or jax.numpy.
     """
-    turns = frames[:, 1:] * xp.arange(1, harmonics + 1, dtype=frames.dtype)
-    size = (xp.log2(frames[:, :1]) - MIDDLE) / SPREAD
-    return xp.concatenate([xp.cos(turns), xp.sin(turns), size], axis=1).astype(np.float32)
+    turns = frames[..., 1:] * xp.arange(1, harmonics + 1, dtype=frames.dtype)
+    size = (xp.log2(frames[..., :1]) - MIDDLE) / SPREAD
+    return xp.concatenate([xp.cos(turns), xp.sin(turns), size], axis=-1).astype(np.float32)
 
 
 def behind(x: Any, frames: Any, harmonics: int, xp: ModuleType = np) -> Any:
-    """Rows [N, D] with what `encode` makes of their keypoints' frames [N, 2] behind them, [N, D + 2 H + 1]."""
-    return xp.concatenate([x, encode(frames, harmonics, xp)], axis=1)
+    """Rows [..., D] with what `encode` makes of their keypoints' frames [..., 2] behind them, [..., D + 2 H + 1]."""
+    return xp.concatenate([x, encode(frames, harmonics, xp)], axis=-1)
 
 
 def mean_log2_sigma(frames: np.ndarray) -> float:

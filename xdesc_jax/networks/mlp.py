@@ -1,9 +1,9 @@
 """Networks: one MLP encoder and decoder a descriptor, or one MLP per ordered pair.
 
 In: canonical descriptors, float32 [B, D] (bits as 0 and 1), and in a space of frame 'image' the keypoints' frames
-[B, 2] (see `frames`), which networks to and from descriptors of frame 'keypoint' take behind their other input. Out:
-unit embeddings [B, E], and raw decoder outputs [B, D'] that `finish` turns into descriptors. Flax Linen modules; what
-lies between products is `batch_norm`'s.
+[B, 2] (see `frames`), which networks to and from descriptors of frame 'keypoint' take behind their other input;
+encoders with context also take what lies around (see `context`). Out: unit embeddings [B, E], and raw decoder outputs
+[B, D'] that `finish` turns into descriptors. Flax Linen modules; what lies between products is `batch_norm`'s.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from xdesc_jax.config import ModelConfig
+from xdesc_jax.config import ContextConfig, ModelConfig
 from xdesc_jax.descriptors import DescriptorSpec
+from xdesc_jax.networks import context as context_form
 from xdesc_jax.networks import frames as frame_form
 from xdesc_jax.networks.batch_norm import SyncBatchNormRelu
+from xdesc_jax.networks.context import Around
 from xdesc_jax.networks.folding import BN_EPSILON
 
 Variables = dict[str, Any]
@@ -110,17 +112,66 @@ class MLP(nn.Module):
         return linear(self.width, name=f"linear{len(self.hidden)}")(x)
 
 
+class Affine(nn.Module):
+    """Kernel [N, M] and bias [M] themselves, for products that are not of [B, N]."""
+
+    inputs: int
+    width: int
+
+    @nn.compact
+    def __call__(self) -> tuple[jax.Array, jax.Array]:
+        kernel = self.param("kernel", nn.initializers.lecun_uniform(), (self.inputs, self.width))
+        return kernel, self.param("bias", nn.initializers.zeros, (self.width,))
+
+
+class Context(nn.Module):
+    """Rows with their frames [B, N] and what lies around them -> `context.pool` [B, (heads + 1) * width]."""
+
+    width: int
+    heads: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array, around: Around) -> jax.Array:
+        shapes = context_form.shapes(x.shape[-1], self.width, self.heads)
+        return pooled([Affine(*shape, name=f"linear{i}")() for i, shape in enumerate(shapes)], x, around)
+
+
+def pooled(layers: context_form.Layers, x: jax.Array, around: Around) -> jax.Array:
+    """`context.pool` of neighbours given by their rows."""
+    seen = context_form.project(layers, around.rows)
+    return jnp.asarray(context_form.pool(layers, x, seen, around.geometry, around.mask, jnp))
+
+
 class Networks(NamedTuple):
-    """What a model consists of; networks are keyed 'encoder/<name>', 'decoder/<name>' or 'pair/<s>/<t>'."""
+    """What a model consists of; networks are keyed 'encoder/<name>', 'decoder/<name>' or 'pair/<s>/<t>'.
+
+    An encoder with context has another one, 'context/<name>', whose result it takes behind its other input.
+    """
 
     kind: str
     names: tuple[str, ...]
     specs: dict[str, DescriptorSpec]
-    modules: dict[str, MLP]  # those with variables
+    modules: dict[str, MLP | Context]  # those with variables
     input_widths: dict[str, int]
     frozen: Mapping[str, Sequence[Mapping[str, Any]]] = {}  # the others, as layers; see `forward`
     frame: str = frame_form.KEYPOINT  # of the joint space
     harmonics: int = frame_form.HARMONICS
+    context: ContextConfig = ContextConfig()
+
+    def takes_context(self, name: str) -> bool:
+        """Whether a network is told what lies around the keypoints."""
+        key = context_key(name)
+        return name.startswith("encoder/") and (key in self.modules or key in self.frozen)
+
+    @property
+    def with_context(self) -> tuple[str, ...]:
+        """The descriptors whose encoders are."""
+        return tuple(name for name in self.names if self.takes_context(f"encoder/{name}"))
+
+
+def context_key(encoder: str) -> str:
+    """'context/<name>' of 'encoder/<name>'."""
+    return "context/" + encoder.partition("/")[2]
 
 
 def build_networks(specs: Mapping[str, DescriptorSpec], config: ModelConfig, axis_name: str | None = None) -> Networks:
@@ -132,9 +183,9 @@ def build_networks(specs: Mapping[str, DescriptorSpec], config: ModelConfig, axi
         axis_name: the mapped axis over which batch norm is synchronised, inside a mapped step.
 
     Raises:
-        ValueError: descriptors that the frame of the space does not allow.
+        ValueError: descriptors that the frame of the space does not allow, or context that no encoder takes.
     """
-    modules: dict[str, MLP] = {}
+    modules: dict[str, MLP | Context] = {}
     inputs: dict[str, int] = {}
     frame = frame_form.space_of(specs, config.frame)
     mlp = partial(
@@ -155,7 +206,32 @@ def build_networks(specs: Mapping[str, DescriptorSpec], config: ModelConfig, axi
                     inputs[f"pair/{source}/{target}"] = specs[source].width
     for name in modules:
         inputs[name] += frame_form.width(config.harmonics) * frame_form.takes_frames(name, specs, frame)
-    return Networks(config.kind, tuple(specs), dict(specs), modules, inputs, frame=frame, harmonics=config.harmonics)
+    for name in encoders_with_context(specs, config, frame):
+        around = config.context
+        modules[context_key(name)] = Context(around.width, around.heads)
+        inputs[context_key(name)] = inputs[name]
+        inputs[name] += context_form.output_width(around.width, around.heads)
+    return Networks(
+        config.kind, tuple(specs), dict(specs), modules, inputs, frame=frame, harmonics=config.harmonics,
+        context=config.context,
+    )  # fmt: skip
+
+
+def encoders_with_context(specs: Mapping[str, DescriptorSpec], config: ModelConfig, frame: str) -> list[str]:
+    """'encoder/<name>' of those that look at the photo's other rows.
+
+    Raises:
+        ValueError: the configuration wants context, and the model has no encoder that could take it.
+    """
+    if config.context.of == "none":
+        return []
+    found = [f"encoder/{name}" for name in specs if frame_form.takes_frames(f"encoder/{name}", specs, frame)]
+    if config.kind == "pair" or not found:
+        raise ValueError(
+            f"model.context.of is {config.context.of!r}, expected 'none' in a model of kind {config.kind!r} and frame "
+            f"{frame!r}: it is for encoders of descriptors of frame 'keypoint' in a joint space of frame 'image'"
+        )
+    return found
 
 
 def freeze(networks: Networks, frozen: Mapping[str, Sequence[Mapping[str, Any]]]) -> Networks:
@@ -198,10 +274,11 @@ def init_variables(networks: Networks, key: jax.Array) -> Variables:
     """Initial {'params': {network: ...}, 'batch_stats': {network: ...}}."""
     variables: Variables = {"params": {}, "batch_stats": {}}
     for name, module in networks.modules.items():
-        # Initialisation outside the mapped step: nothing to synchronise.
-        fresh = module.clone(axis_name=None).init(
-            jax.random.fold_in(key, name_seed(name)), jnp.zeros((1, networks.input_widths[name]))
-        )
+        own, x = jax.random.fold_in(key, name_seed(name)), jnp.zeros((1, networks.input_widths[name]))
+        if isinstance(module, Context):
+            fresh = module.init(own, x, Around(x[:, None], jnp.zeros((1, 1, context_form.GEOMETRY)), jnp.ones((1, 1))))
+        else:  # initialisation outside the mapped step: nothing to synchronise
+            fresh = module.clone(axis_name=None).init(own, x)
         variables["params"][name] = fresh["params"]
         variables["batch_stats"][name] = fresh.get("batch_stats", {})
     return variables
@@ -219,11 +296,25 @@ def with_frames(networks: Networks, name: str, x: jax.Array, frames: jax.Array |
     return jnp.concatenate([x, jnp.tile(encoded, (len(x) // len(frames), 1))], axis=1)
 
 
+def with_context(networks: Networks, params: Any, name: str, x: jax.Array, around: Around | None) -> jax.Array:
+    """What a network takes: rows [B, N] with their frames, and behind them what lies around where it takes that."""
+    if not networks.takes_context(name):
+        return x
+    assert around is not None, f"{name} takes context"
+    key = context_key(name)
+    if key in networks.frozen:
+        told = pooled([(layer["kernel"], layer["bias"]) for layer in networks.frozen[key]], x, around)
+    else:
+        told = jnp.asarray(networks.modules[key].apply({"params": params[key]}, x, around))
+    return jnp.concatenate([x, told], axis=1)
+
+
 def apply(
-    networks: Networks, variables: Variables, name: str, x: jax.Array, frames: jax.Array | None = None
-) -> jax.Array:
+    networks: Networks, variables: Variables, name: str, x: jax.Array, frames: jax.Array | None = None,
+    around: Around | None = None,
+) -> jax.Array:  # fmt: skip
     """One network with its running statistics: [B, N] -> raw [B, M]."""
-    x = with_frames(networks, name, x, frames)
+    x = with_context(networks, variables["params"], name, with_frames(networks, name, x, frames), around)
     if name in networks.frozen:
         return forward(networks.frozen[name], x)
     own = {kind: variables[kind][name] for kind in ("params", "batch_stats")}
@@ -231,20 +322,22 @@ def apply(
 
 
 def embed(
-    networks: Networks, variables: Variables, x: jax.Array, source: str, frames: jax.Array | None = None
-) -> jax.Array:
-    """Canonical rows, with frames [B, 2] where the model takes them -> unit embeddings [B, E]."""
-    return unit(apply(networks, variables, f"encoder/{source}", x, frames))
+    networks: Networks, variables: Variables, x: jax.Array, source: str, frames: jax.Array | None = None,
+    around: Around | None = None,
+) -> jax.Array:  # fmt: skip
+    """Canonical rows, with frames [B, 2] and neighbours where the model takes them -> unit embeddings [B, E]."""
+    return unit(apply(networks, variables, f"encoder/{source}", x, frames, around))
 
 
 def translate(
-    networks: Networks, variables: Variables, x: jax.Array, source: str, target: str, frames: jax.Array | None = None
-) -> jax.Array:
-    """Canonical rows of `source`, with frames [B, 2] where taken -> rows of `target` (logits where binary)."""
+    networks: Networks, variables: Variables, x: jax.Array, source: str, target: str, frames: jax.Array | None = None,
+    around: Around | None = None,
+) -> jax.Array:  # fmt: skip
+    """Canonical rows of `source`, with what networks are told of them -> rows of `target` (logits where binary)."""
     if networks.kind == "pair":
         raw = apply(networks, variables, f"pair/{source}/{target}", x, frames)
     else:
-        embedded = embed(networks, variables, x, source, frames)
+        embedded = embed(networks, variables, x, source, frames, around)
         raw = apply(networks, variables, f"decoder/{target}", embedded, frames)
     return finish(raw, networks.specs[target])
 

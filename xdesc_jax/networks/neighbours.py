@@ -11,7 +11,9 @@ import numpy as np
 NONE = -1  # stands for a neighbour that is not there
 
 
-def find(positions: np.ndarray, sigmas: np.ndarray, nearest: int, larger: int) -> np.ndarray:
+def find(
+    positions: np.ndarray, sigmas: np.ndarray, nearest: int, larger: int, usable: np.ndarray | None = None
+) -> np.ndarray:
     """The neighbours of each keypoint of a photo.
 
     Args:
@@ -19,11 +21,16 @@ def find(positions: np.ndarray, sigmas: np.ndarray, nearest: int, larger: int) -
         sigmas: [N] px, over 0.
         nearest: how many of the nearest keypoints, whatever their size.
         larger: how many of the nearest keypoints whose sigma is in a higher octave (next power of two) than its own.
+        usable: bool [N], keypoints that have neighbours and are some; None for all.
 
     Returns:
         int32 [N, nearest + larger], nearest first in each of the two parts, `NONE` where there are no more.
     """
     found = np.full((len(positions), nearest + larger), NONE, np.int32)
+    if usable is not None:
+        own = find(positions[usable], sigmas[usable], nearest, larger)
+        found[usable] = np.where(own == NONE, NONE, np.flatnonzero(usable)[own])
+        return found
     if len(positions) < 2:
         return found
     everything = np.arange(len(positions))

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from xdesc_jax import console, pretrained
-from xdesc_jax.files.tensors import dtype_of
+from xdesc_jax.files.tensors import dtype_of, read_header
+from xdesc_jax.files.whole import parse_json
 
 KERNEL = "/kernel"  # how the names of a translator's weights end
 NONE = "-"  # where a card holds no such figure
@@ -45,17 +46,24 @@ def _print(cards: list[dict[str, Any]]) -> None:
     texts = [(card["name"], f"{', '.join(card['descriptors'])}; {card['data']}, {card['date']}") for card in cards]
     console.figures("Descriptors, training data and date", texts)
     # Embeddings match within one space, whichever of its models or of their smaller copies made them.
-    spaces = [
-        (card["name"], f"{card['space_id']}, {dtype_of(Path(card['file']), KERNEL)} weights")
-        for card in cards
-        if "space_id" in card
-    ]
+    spaces = [(card["name"], _space(card)) for card in cards if "space_id" in card]
     if spaces:
         console.figures("Joint spaces", spaces)
     for card in cards:
         for data, figures in card["figures"].items():
             if figures.get("translation"):
                 _print_matrix(f"{card['name']} on {data}: AP, query of row translated to column", card, figures)
+
+
+def _space(card: Mapping[str, Any]) -> str:
+    """The joint space of a translator, its weights, and what its encoders look at, as its file says it."""
+    file = Path(card["file"])
+    entries, tensors = read_header(file)
+    told = f"{card['space_id']}, {dtype_of(file, KERNEL)} weights"
+    if (text := entries.get("context")) is None:
+        return told
+    looks, of = parse_json(text), sorted({name.split("/")[1] for name in tensors if name.startswith("context/")})
+    return f"{told}; looks at {looks['nearest']} nearest and {looks['larger']} larger neighbours ({', '.join(of)})"
 
 
 def _row(card: Mapping[str, Any]) -> tuple[Any, ...]:

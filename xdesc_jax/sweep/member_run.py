@@ -6,6 +6,7 @@ checkpoints and validation figures, which `xdesc export` and `xdesc train` take;
 
 from __future__ import annotations
 
+import dataclasses
 import statistics as numbers
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -116,7 +117,10 @@ def _filled(own: TrainState, fresh: TrainState) -> TrainState:
 
 def _of_descriptors(statistics: Statistics, names: Sequence[str]) -> Statistics:
     rows, scale, sample = statistics.rows, statistics.scale, statistics.sample
-    return Statistics({n: rows[n] for n in names}, {n: scale[n] for n in names}, {n: sample[n] for n in names})
+    return dataclasses.replace(
+        statistics,
+        rows={n: rows[n] for n in names}, scale={n: scale[n] for n in names}, sample={n: sample[n] for n in names},
+    )  # fmt: skip
 
 
 def record(workdir: Path, member: Member, status: str) -> Record:

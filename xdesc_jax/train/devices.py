@@ -114,7 +114,7 @@ class Devices:
                 training.batches_per_epoch, training.epoch, lambda group: self._form.split(group, self.devices)
             )
         assert isinstance(training, ResidentSet | Mixture)
-        place = self._form.resident(training.take_arrays(), self.devices)
+        place = self._form.resident(training.take_arrays(), self.devices, training.around)
         return Batches(training.batches_per_epoch, training.row_batches, place)
 
     @property

@@ -19,12 +19,12 @@ import jax
 import numpy as np
 
 from xdesc_jax import console
-from xdesc_jax.data.prefetch import device_prefetch
 from xdesc_jax.train import hosts
 from xdesc_jax.train.checkpoint import METRIC, Checkpoints, Position, check_finite
 from xdesc_jax.train.devices import Batches, Devices
 from xdesc_jax.train.log import Logs
 from xdesc_jax.train.preemption import Preempted, Stop
+from xdesc_jax.train.prefetch import device_prefetch
 from xdesc_jax.train.run_directory import append_validation
 from xdesc_jax.train.state import TrainState
 

@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from xdesc_jax.data.around import Neighbourhood, take
 
 AXIS = "data"
 
@@ -59,8 +62,10 @@ class Backend(NamedTuple):
     step: Callable[..., Step]  # (step, devices, together=, donate=) -> (state, batch, key, hyper) -> (state, metrics)
     replicate: Callable[[Any, list[Any]], Any]  # (state, devices) -> it on all of them
     split: Callable[[HostBatches, list[Any]], dict[str, jax.Array]]  # (batches, devices) -> what the step takes
-    # (columns [rows, ...], devices) -> batches of row numbers -> what the step takes
-    resident: Callable[[Mapping[str, np.ndarray], list[Any]], Callable[[HostBatches], dict[str, jax.Array]]]
+    # (columns [rows, ...], devices, whose neighbours) -> batches of row numbers -> what the step takes
+    resident: Callable[
+        [Mapping[str, np.ndarray], list[Any], Neighbourhood | None], Callable[[HostBatches], dict[str, jax.Array]]
+    ]
 
 
 # --- pmap ------------------------------------------------------------------------------------------------
@@ -104,30 +109,31 @@ def _mesh(devices: list[Any]) -> Mesh:
 
 
 def resident_batches(
-    arrays: Mapping[str, np.ndarray], devices: list[Any]
+    arrays: Mapping[str, np.ndarray], devices: list[Any], around: Neighbourhood | None = None
 ) -> Callable[[HostBatches], dict[str, jax.Array]]:
     """Puts a whole set on every device of this host; row numbers alone travel from then on.
 
     Args:
         arrays: columns, [rows, ...] each.
         devices: where the set and the batches go.
+        around: whose neighbours batches hold, see `ResidentSet`.
 
     Returns:
         (batches of 'row' int32 [B] and 'mask' bool [B]) -> the same as `split_batches` of these rows, gathered on
         the devices.
     """
     held = replicate(dict(arrays), devices)
-    take = _take(NamedSharding(_mesh(_own(devices)), PartitionSpec(AXIS)))
+    taken = _take(NamedSharding(_mesh(_own(devices)), PartitionSpec(AXIS)), around)
 
     def place(batches: HostBatches) -> dict[str, jax.Array]:
         placed = split_batches(batches, devices)
-        return take(held, placed.pop("row")) | placed
+        return taken(held, placed.pop("row")) | placed
 
     return place
 
 
-def _take(sharding: NamedSharding) -> Callable[..., dict[str, jax.Array]]:
-    return jax.jit(lambda columns, rows: {name: x[rows] for name, x in columns.items()}, out_shardings=sharding)
+def _take(sharding: NamedSharding, around: Neighbourhood | None) -> Callable[..., dict[str, jax.Array]]:
+    return jax.jit(lambda columns, rows: take(columns, rows, around, jnp), out_shardings=sharding)
 
 
 def split_batches(batches: HostBatches, devices: list[Any]) -> dict[str, jax.Array]:
@@ -216,11 +222,11 @@ def _rows_of(devices: list[Any], together: int) -> NamedSharding:
 
 
 def shard_resident(
-    arrays: Mapping[str, np.ndarray], devices: list[Any]
+    arrays: Mapping[str, np.ndarray], devices: list[Any], around: Neighbourhood | None = None
 ) -> Callable[[HostBatches], dict[str, jax.Array]]:
     """`resident_batches` for the sharded step."""
     held = replicate_globally(dict(arrays), devices)
-    takes = {several: _take(_rows_of(devices, 1 + several)) for several in (False, True)}
+    takes = {several: _take(_rows_of(devices, 1 + several), around) for several in (False, True)}
 
     def place(batches: HostBatches) -> dict[str, jax.Array]:
         placed = shard_batches(batches, devices)

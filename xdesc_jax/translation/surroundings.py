@@ -36,9 +36,7 @@ class Surroundings:
     ):  # fmt: skip
         self._layers, self._width = layers, context.output_width(config.width, config.heads)
         self._x, self._frames, self._positions = x, frames, positions
-        own = neighbours.find(positions[usable], frames[usable, 0], config.nearest, config.larger)
-        self._near = np.full((len(x), own.shape[1]), neighbours.NONE, np.int32)
-        self._near[usable] = np.where(own == neighbours.NONE, neighbours.NONE, np.flatnonzero(usable)[own])
+        self._near = neighbours.find(positions, frames[:, 0], config.nearest, config.larger, usable)
         self._projected = context.project(layers, x) + layers[1][1]  # with the bias of `geometry`, once a row
         self._tokens = np.empty((2, min(POOL_ROWS, len(x)), self._near.shape[1], config.width), self._projected.dtype)
 

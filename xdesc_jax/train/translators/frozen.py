@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from xdesc_jax.config import TrainConfig
+from xdesc_jax.config import TrainConfig, replaced
 from xdesc_jax.files.whole import atomic, content_hash
 from xdesc_jax.networks import mlp
 from xdesc_jax.networks.mlp import Networks
@@ -64,13 +64,23 @@ def with_added(
     return dataclasses.replace(config, descriptors=(*members, *add))
 
 
+def like(config: TrainConfig, bundle: Bundle) -> TrainConfig:
+    """The configuration with the model's frame of the space and context of encoders, where it leaves them open."""
+    if config.model.frame == "auto":
+        config = replaced(config, {"model.frame": bundle.frame, "model.harmonics": bundle.harmonics})
+    if config.model.context.of == "none" and bundle.context is not None:
+        context = dataclasses.replace(bundle.context, least_share=config.model.context.least_share)
+        config = replaced(config, {"model.context": context})
+    return config
+
+
 def freeze_members(networks: Networks, bundle: Bundle, scales: Mapping[str, float]) -> Networks:
     """The networks with those of the bundle fixed, for rows divided by `scales` (1 where not named)."""
     ones = dict.fromkeys(networks.names, 1.0)
     layers = {
         name: [{"kernel": k, "bias": b} for k, b in scaled(bundle, name, ones | dict(scales))]
         for name in networks.modules
-        if name in bundle.networks
+        if name in bundle.weights()
     }
     return mlp.freeze(networks, layers)
 

@@ -16,8 +16,9 @@ import numpy as np
 
 from xdesc_jax.config import JitterConfig, TrainConfig
 from xdesc_jax.data import open_source
+from xdesc_jax.data.around import Neighbourhood
 from xdesc_jax.data.schema import KEYPOINT as FRAMES
-from xdesc_jax.data.schema import PATCH, PHOTO, RecordInfo
+from xdesc_jax.data.schema import NEIGHBOURS, PATCH, PHOTO, RecordInfo
 from xdesc_jax.data.source import Source
 from xdesc_jax.descriptors import DescriptorSpec, get_spec, stored
 from xdesc_jax.features.describe import describer, weight_file
@@ -29,11 +30,12 @@ from xdesc_jax.networks import frames as frame_form
 from xdesc_jax.networks import mlp
 from xdesc_jax.train.randomness import row_keys
 from xdesc_jax.train.state import Batch
-from xdesc_jax.train.translators.step import describe_inputs, read_inputs
+from xdesc_jax.train.translators.step import describe_inputs, read_inputs, thinned
 from xdesc_jax.translation.deviation import RowStatistics
 
 STATISTICS_ROWS = 65536
 SAMPLE_ROWS = 64
+POSITIONS = "positions"
 
 InputsOf = Callable[[Batch, jax.Array], dict[str, jax.Array]]
 
@@ -46,8 +48,9 @@ class Statistics:
         rows: mean, deviation and spread over photos of canonical rows, bits as 0 and 1.
         scale: the root mean square norm where the descriptor is neither binary nor of unit length, else 1;
             training divides by it, so that every translation loss is in units of a descriptor's length.
-        sample: up to 64 rows in stored form, aligned between descriptors.
+        sample: up to 64 rows in stored form, aligned between descriptors; with context, all of one photo.
         frames: of the sample's keypoints, [n, 2] float32; None where the model takes none.
+        positions: theirs, px, [n, 2] float32; None without context.
         log2_sigma: mean over the training rows; None where the model takes no frames.
     """
 
@@ -56,6 +59,7 @@ class Statistics:
     sample: dict[str, np.ndarray]
     frames: np.ndarray | None = None
     log2_sigma: float | None = None
+    positions: np.ndarray | None = None
 
     def save(self, path: Path) -> None:
         arrays: dict[str, Any] = {}
@@ -64,6 +68,8 @@ class Statistics:
             arrays |= {f"scale/{name}": np.float32(self.scale[name]), f"sample/{name}": self.sample[name]}
         if self.frames is not None and self.log2_sigma is not None:
             arrays |= {"frames": self.frames, "log2_sigma": np.float64(self.log2_sigma)}
+        if self.positions is not None:
+            arrays["positions"] = self.positions
         with atomic(path) as temporary, temporary.open("wb") as file:
             np.savez(file, **arrays)
 
@@ -73,7 +79,7 @@ class Statistics:
         rows: dict[str, dict[str, np.ndarray]] = {}
         scale: dict[str, float] = {}
         sample: dict[str, np.ndarray] = {}
-        frames = log2_sigma = None
+        frames = log2_sigma = positions = None
         try:
             for key, values in read_plain(path).items():
                 match key.split("/"):
@@ -87,6 +93,8 @@ class Statistics:
                         frames = values
                     case ["log2_sigma"]:
                         log2_sigma = float(values)
+                    case ["positions"]:
+                        positions = values
             if not rows.keys() == scale.keys() == sample.keys():
                 held = [sorted(part) for part in (rows, scale, sample)]
                 raise ValueError(f"rows, scales and samples are of {held}, expected the same descriptors")
@@ -100,7 +108,7 @@ class Statistics:
                     raise ValueError(f"{name!r} has scale and sample {told}, expected a finite one, and rows")
         except (OSError, TypeError, ValueError) as error:
             raise ValueError(f"{path}: statistics of the run cannot be read ({error})") from error
-        return cls(figures, scale, sample, frames, log2_sigma)
+        return cls(figures, scale, sample, frames, log2_sigma, positions)
 
 
 def choose_specs(info: RecordInfo | None, config: TrainConfig) -> dict[str, DescriptorSpec]:
@@ -144,13 +152,31 @@ def open_split(
     host: int = 0,
     num_hosts: int = 1,
 ) -> Source:
-    """One split of the records with the columns that this run reads; of several hosts, this host's part."""
+    """One split of the records with the columns that this run reads; of several hosts, this host's part.
+
+    Raises:
+        ValueError: context is wanted of records that are not held in memory.
+    """
     patches = config.inputs == "patches"
     columns = [] if patches else [*specs, *[FRAMES] * takes_frames(specs, config)]
+    asked: dict[str, Any] = {}
+    if around := neighbourhood(specs, config):
+        if not config.resident:
+            raise ValueError(
+                f"{data}: model.context.of is {config.model.context.of!r}, which needs resident=True: the rows of a "
+                "photo are spread over the shards, and a row's neighbours must be at hand"
+            )
+        asked = {"around": around}
     return open_source(
         data, split, batch_size, columns=columns, patches=patches, seed=config.data_seed, host=host,
-        num_hosts=num_hosts, resident=config.resident,
+        num_hosts=num_hosts, resident=config.resident, **asked,
     )  # fmt: skip
+
+
+def neighbourhood(specs: Mapping[str, DescriptorSpec], config: TrainConfig) -> Neighbourhood | None:
+    """Whose neighbours the run's batches hold; None where no encoder looks at them."""
+    named = mlp.build_networks(specs, config.model).with_context if config.inputs == "columns" else ()
+    return Neighbourhood(named, config.model.context.nearest, config.model.context.larger) if named else None
 
 
 def inputs_function(
@@ -162,7 +188,8 @@ def inputs_function(
         ValueError: a descriptor that cannot be computed from patches, or lacks its weights.
     """
     if config.inputs == "columns":
-        return lambda batch, keys: read_inputs(batch, specs, scales)
+        share = config.model.context.least_share if augment else 1.0
+        return lambda batch, keys: thinned(read_inputs(batch, specs, scales), keys, share)
     files = weight_files(config, specs)
     describers = {name: describer(name, files.get(name)) for name in specs}
     settings = JitterSettings(**asdict(config.jitter))
@@ -194,7 +221,7 @@ def weight_files(config: TrainConfig, specs: Mapping[str, DescriptorSpec]) -> di
 def collect_rows(
     batches: Iterable[Mapping[str, np.ndarray]], inputs_of: InputsOf, rows: int
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """What the networks take of the first batches, [n, D] each, and their photos [n]; n at most `rows`, no padding."""
+    """What the networks take of the first batches, and their photos, [n, ...] each; n at most `rows`, no padding."""
     parts: list[dict[str, np.ndarray]] = []
     photos: list[np.ndarray] = []
     compiled = jax.jit(inputs_of)
@@ -214,8 +241,15 @@ def measure_statistics(
 ) -> Statistics:
     """Figures of the first rows of the first epoch, and a sample."""
     ones = dict.fromkeys(specs, 1.0)
-    found, photos = collect_rows(source.epoch(0), inputs_function(config, specs, ones, augment=False), rows)
-    frames = found.pop(FRAMES, None)
+    inputs_of = inputs_function(config, specs, ones, augment=False)
+
+    def with_positions(batch: Batch, keys: jax.Array) -> dict[str, jax.Array]:
+        return inputs_of(batch, keys) | ({POSITIONS: batch[FRAMES][:, :2]} if FRAMES in batch else {})
+
+    # What lies around rows is made of the same rows, and would be many times as large.
+    own = ({n: x for n, x in batch.items() if not n.startswith(f"{NEIGHBOURS}/")} for batch in source.epoch(0))
+    found, photos = collect_rows(own, with_positions, rows)
+    frames, positions = found.pop(FRAMES, None), found.pop(POSITIONS, None)
     if frames is not None:
         try:
             frame_form.check(frames, len(photos))
@@ -224,12 +258,17 @@ def measure_statistics(
                 f"{source.info.path}: the model takes the keypoints' frames, which these rows lack: {error}; make "
                 "records of keypoints with scales and orientations"
             ) from error
+    shown = np.arange(len(photos))
+    if source.around is not None:  # rows of one photo, which are each other's neighbours
+        shown = np.flatnonzero(photos == np.bincount(photos).argmax())
+    shown = shown[:SAMPLE_ROWS]
     return Statistics(
         rows={name: RowStatistics.of(x, photos) for name, x in found.items()},
         scale={name: typical_norm(x) if plain(specs[name]) else 1.0 for name, x in found.items()},
-        sample={name: stored(_canonical(x[:SAMPLE_ROWS], specs[name]), specs[name]) for name, x in found.items()},
-        frames=None if frames is None else frames[:SAMPLE_ROWS],
+        sample={name: stored(_canonical(x[shown], specs[name]), specs[name]) for name, x in found.items()},
+        frames=None if frames is None else frames[shown],
         log2_sigma=None if frames is None else frame_form.mean_log2_sigma(frames),
+        positions=positions[shown] if positions is not None and source.around is not None else None,
     )
 
 

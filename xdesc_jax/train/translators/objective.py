@@ -1,8 +1,8 @@
 """The objective of a training step: translation and matching sums of all networks on one device's rows.
 
-In: networks with their variables, canonical rows by descriptor and, where the networks take them, frames [B, 2] of the
-keypoints under the name of their column. Out: sums by loss, which add up over devices, and new running
-statistics. Pure functions; `train/translators/step` differentiates them.
+In: networks with their variables, and what `step.read_inputs` makes of a batch: canonical rows by descriptor and, where
+the networks take them, frames of the keypoints and what lies around. Out: sums by loss, which add up over devices, and
+new running statistics. Pure functions; `train/translators/step` differentiates them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from xdesc_jax.data.around import AROUND_KEYPOINT, AROUND_MASK, column
 from xdesc_jax.data.schema import KEYPOINT as FRAMES
+from xdesc_jax.networks import context as context_form
+from xdesc_jax.networks import frames as frame_form
 from xdesc_jax.networks import losses, mlp
+from xdesc_jax.networks.context import Around
 from xdesc_jax.networks.contrastive import contrastive_loss
 from xdesc_jax.networks.losses import Rows, Sum
 from xdesc_jax.networks.mlp import Networks
@@ -24,10 +28,10 @@ from xdesc_jax.networks.mlp import Networks
 
 def apply_training(
     networks: Networks, params: Any, batch_stats: Any, name: str, x: jax.Array, mask: jax.Array,
-    frames: jax.Array | None = None,
+    frames: jax.Array | None = None, around: Around | None = None,
 ) -> tuple[jax.Array, Any]:  # fmt: skip
     """One network with batch statistics: raw output and its new running statistics (frozen ones have none)."""
-    x = mlp.with_frames(networks, name, x, frames)
+    x = mlp.with_context(networks, params, name, mlp.with_frames(networks, name, x, frames), around)
     if name in networks.frozen:
         return mlp.forward(networks.frozen[name], x), None
     variables = {"params": params[name], "batch_stats": batch_stats[name]}
@@ -39,12 +43,24 @@ def embed_all(
     networks: Networks, params: Any, stats: Any, inputs: Mapping[str, jax.Array], mask: jax.Array
 ) -> tuple[jax.Array, dict[str, Any]]:
     """Unit embeddings of all descriptors stacked, [A, B, E], and new running statistics."""
-    embeddings, changed = [], {}
+    embeddings = []
+    changed: dict[str, Any] = {f"context/{name}": {} for name in networks.with_context}  # which have no statistics
     for name in networks.names:
-        key = f"encoder/{name}"
-        raw, changed[key] = apply_training(networks, params, stats, key, inputs[name], mask, inputs.get(FRAMES))
+        key, around = f"encoder/{name}", around_of(networks, inputs, name)
+        raw, changed[key] = apply_training(networks, params, stats, key, inputs[name], mask, inputs.get(FRAMES), around)
         embeddings.append(mlp.unit(raw))
     return jnp.stack(embeddings), _trained(networks, changed)
+
+
+def around_of(networks: Networks, inputs: Mapping[str, jax.Array], name: str) -> Around | None:
+    """What lies around the rows of a descriptor, from the inputs of a step; None where its encoder is not told."""
+    if not networks.takes_context(f"encoder/{name}"):
+        return None
+    rows, keypoints = inputs[column(name)], inputs[AROUND_KEYPOINT]  # [B, K, D], [B, K, 4]: frame and offset
+    frames, offsets = keypoints[..., :2], keypoints[..., 2:]
+    flat = frame_form.behind(rows.reshape(-1, rows.shape[-1]), frames.reshape(-1, 2), networks.harmonics, jnp)
+    geometry = context_form.geometry(inputs[FRAMES], frames, offsets, jnp)
+    return Around(flat.reshape(*rows.shape[:2], -1), geometry, inputs[AROUND_MASK])
 
 
 def _trained(networks: Networks, changed: Mapping[str, Any]) -> dict[str, Any]:

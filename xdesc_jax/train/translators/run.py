@@ -15,7 +15,7 @@ from typing import Any, Literal
 import jax
 
 from xdesc_jax import console, pretrained
-from xdesc_jax.config import TrainConfig, replaced
+from xdesc_jax.config import TrainConfig
 from xdesc_jax.data.schema import RecordInfo
 from xdesc_jax.networks.mlp import Networks, build_networks
 from xdesc_jax.train import hosts
@@ -26,7 +26,7 @@ from xdesc_jax.train.operands import settled
 from xdesc_jax.train.run_directory import clear, figure_told, history, resumed
 from xdesc_jax.train.state import TrainState
 from xdesc_jax.train.translators import inputs, preparation
-from xdesc_jax.train.translators.frozen import freeze_members, keep_frozen, with_added
+from xdesc_jax.train.translators.frozen import freeze_members, keep_frozen, like, with_added
 from xdesc_jax.train.translators.inputs import Statistics
 from xdesc_jax.train.translators.step import create_state, first_state, hyper_of, keys_of
 from xdesc_jax.train.translators.validation import validator
@@ -74,8 +74,8 @@ def train(
     init = pretrained.resolve(init) if init else None
     bundle = load_bundle(init) if init else None
     config = with_added(config, None if config.inputs == "patches" else tuple(info.specs), bundle, freeze, add)
-    if bundle is not None and config.model.frame == "auto":
-        config = replaced(config, {"model.frame": bundle.frame, "model.harmonics": bundle.harmonics})
+    if bundle is not None:
+        config = like(config, bundle)
     specs = inputs.choose_specs(info, config)
     devices = Devices.choose([config.batch_size], require_accelerator, steps_per_dispatch, backend)
     # What cannot be carried out must fail here, before anything is written.

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from xdesc_jax.config import TrainConfig
+from xdesc_jax.data.around import AROUND_KEYPOINT, AROUND_MASK, column
 from xdesc_jax.data.schema import KEYPOINT as FRAMES
 from xdesc_jax.data.schema import MASK
 from xdesc_jax.descriptors import DescriptorSpec
@@ -87,12 +88,48 @@ def canonical_rows(x: jax.Array, spec: DescriptorSpec, scale: float) -> jax.Arra
 
 
 def read_inputs(batch: Batch, specs: Mapping[str, DescriptorSpec], scales: Mapping[str, float]) -> dict[str, jax.Array]:
-    """Descriptor columns of a batch, in the form the networks take; frames [B, 2], where the batch has keypoints."""
+    """Descriptor columns of a batch, in the form the networks take; what they are told of keypoints, where it has some.
+
+    Returns:
+        Canonical rows [B, D] by descriptor; frames [B, 2] under `FRAMES`; of a batch with neighbours, their canonical
+        rows [B, K, D] as 'neighbours/<descriptor>', their frames and their offsets in px [B, K, 4] as
+        'neighbours/keypoint', and which there are, [B, K] bool, as 'neighbours/mask'.
+    """
     rows = {name: canonical_rows(batch[name], spec, scales[name]) for name, spec in specs.items()}
     if FRAMES not in batch:
         return rows
     # Rows of padding are zero, and so would be their sigma, of which the networks take the logarithm.
-    return rows | {FRAMES: jnp.where(batch[MASK][:, None], batch[FRAMES][:, 2:], 1.0)}
+    rows[FRAMES] = jnp.where(batch[MASK][:, None], batch[FRAMES][:, 2:], 1.0)
+    if AROUND_MASK not in batch:
+        return rows
+    there = batch[AROUND_MASK]
+    for name in (name for name in specs if column(name) in batch):
+        near = batch[column(name)]
+        flat = canonical_rows(near.reshape(-1, near.shape[-1]), specs[name], scales[name])
+        rows[column(name)] = flat.reshape(*there.shape, -1)
+    keypoints = batch[AROUND_KEYPOINT]
+    frames = jnp.where(there[..., None], keypoints[..., 2:], 1.0)
+    offsets = keypoints[..., :2] - batch[FRAMES][:, None, :2]
+    return rows | {AROUND_KEYPOINT: jnp.concatenate([frames, offsets], axis=-1), AROUND_MASK: there}
+
+
+def thinned(inputs: dict[str, jax.Array], keys: jax.Array, least_share: float) -> dict[str, jax.Array]:
+    """Inputs in which each row sees a share of its neighbours, drawn evenly from `least_share` to 1.
+
+    Args:
+        inputs: of B rows, as `read_inputs` gives them.
+        keys: [B], of the rows.
+        least_share: 1 leaves all.
+    """
+    if AROUND_MASK not in inputs:
+        return inputs
+
+    def kept(key: jax.Array, there: jax.Array) -> jax.Array:
+        of_share, of_each = jax.random.split(key)
+        share = jax.random.uniform(of_share, minval=least_share, maxval=1.0)
+        return there & (jax.random.uniform(of_each, there.shape) < share)
+
+    return inputs | {AROUND_MASK: jax.vmap(kept)(keys, inputs[AROUND_MASK])}
 
 
 def describe_inputs(

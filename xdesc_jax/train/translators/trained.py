@@ -14,10 +14,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from xdesc_jax.config import TrainConfig, from_dict
+from xdesc_jax.config import ContextConfig, TrainConfig, from_dict
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.networks import frames as frame_form
 from xdesc_jax.networks import mlp
+from xdesc_jax.networks.context import OF_ROWS
 from xdesc_jax.train.checkpoint import Position, load_state
 from xdesc_jax.train.run_directory import figures_at, read_settings
 from xdesc_jax.train.state import TrainState
@@ -40,14 +41,16 @@ class TrainedModel:
         embedding_width: E; 0 for pair networks.
         networks: 'encoder/<name>', 'decoder/<name>' or 'pair/<source>/<target>' -> list of layers
             {kernel [N, M], bias [M]} and, but for the last, {scale, offset, mean, var} [M] of the batch norm
-            that follows, epsilon 1e-5. They map canonical rows, whatever scale training used.
+            that follows, epsilon 1e-5. They map canonical rows, whatever scale training used. 'context/<name>' -> the
+            four layers of `networks.context`, for encoders that look at the photo's other rows.
         statistics: mean, deviation and spread over photos of the canonical rows of each descriptor.
         samples: up to 64 aligned training rows of each descriptor in stored form.
         config: the resolved configuration.
         provenance: data, steps, figures, versions.
         base: the model whose frozen networks are among these, and whose joint space it is; None where all are new.
         frame, harmonics, log2_sigma: of the joint space and the training's keypoints, see `Bundle`.
-        sample_frames: of the keypoints of the samples [n, 2]; none where the networks take none.
+        sample_frames, sample_positions: of the keypoints of the samples [n, 2]; none where the networks take none.
+        context: how encoders look at the photo's other rows; None where none does.
     """
 
     kind: str
@@ -63,6 +66,8 @@ class TrainedModel:
     harmonics: int = frame_form.HARMONICS
     log2_sigma: float | None = None
     sample_frames: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    sample_positions: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    context: ContextConfig | None = None
 
 
 def load_model(run: Path | str, which: str = "best") -> TrainedModel:
@@ -89,6 +94,8 @@ def load_model(run: Path | str, which: str = "best") -> TrainedModel:
         statistics=statistics.rows,
         samples=statistics.sample,
         sample_frames={} if statistics.frames is None else dict.fromkeys(specs, statistics.frames),
+        sample_positions={} if statistics.positions is None else dict.fromkeys(specs, statistics.positions),
+        context=config.model.context if networks.with_context else None,
         frame=networks.frame,
         log2_sigma=statistics.log2_sigma,
         harmonics=networks.harmonics,
@@ -128,8 +135,8 @@ def _layers(
         layers.append({k: np.array(v, np.float32) for k, v in layer.items()})
     role, source, *target = key.split("/")
     width = specs[source].width
-    if role in ("encoder", "pair"):
-        layers[0]["kernel"][:width] /= np.float32(scales[source])  # behind them stand those of frames
+    for i in OF_ROWS.get(role, ()):
+        layers[i]["kernel"][:width] /= np.float32(scales[source])  # behind them stand those of frames
     if role in ("decoder", "pair"):
         factor = np.float32(scales[target[0] if target else source])
         layers[-1] = {k: v * factor for k, v in layers[-1].items()}
@@ -139,7 +146,7 @@ def _layers(
 def extend(model: TrainedModel, base: Bundle) -> TrainedModel:
     """The trained model with all members of `base`, those that took no part too, as they are there."""
     networks: dict[str, list[dict[str, np.ndarray]]] = {
-        name: [{"kernel": kernel, "bias": bias} for kernel, bias in layers] for name, layers in base.networks.items()
+        name: [{"kernel": kernel, "bias": bias} for kernel, bias in layers] for name, layers in base.weights().items()
     }
     frozen = {"members": list(base.specs), "space_id": base.space_id, "provenance": base.provenance}
     return dataclasses.replace(
@@ -148,6 +155,8 @@ def extend(model: TrainedModel, base: Bundle) -> TrainedModel:
         networks=networks | model.networks,
         statistics=model.statistics | base.statistics,
         sample_frames=base.sample.frames | model.sample_frames,
+        sample_positions=base.sample.positions | model.sample_positions,
+        context=base.context or model.context,
         log2_sigma=base.log2_sigma,
         samples=base.sample.inputs | model.samples,  # the run's own rows are aligned with the new descriptor's
         provenance=model.provenance | {"frozen": frozen},

@@ -1,6 +1,6 @@
 """Validation: how well every source translates to every target, and matches in the joint space.
 
-In: variables, aligned rows of photos not trained on, and frames of their keypoints where the networks take them. Out:
+In: variables, aligned rows of photos not trained on, and what the networks are told of their keypoints. Out:
 translation error per pair, bit accuracy, and rank-1 retrieval for every source -> target and for every pair in the
 joint space. All of it is one program, whose size grows with the number of descriptors and not with that of their pairs,
 and leaves the device in one transfer.
@@ -22,6 +22,7 @@ from xdesc_jax.data.schema import KEYPOINT as FRAMES
 from xdesc_jax.networks import losses, mlp
 from xdesc_jax.networks.mlp import Networks, Variables
 from xdesc_jax.train.rank1 import share_found_first
+from xdesc_jax.train.translators.objective import around_of
 
 Rows = Mapping[str, jax.Array]
 Figures = dict[str, Any]
@@ -70,7 +71,9 @@ def measured(networks: Networks, variables: Variables, rows: Rows) -> dict[str, 
 def _of_joint_space(networks: Networks, variables: Variables, rows: Rows) -> dict[str, dict[Any, jax.Array]]:
     """Embeddings are stacked, so that what follows is written once a target, and once for all pairs."""
     names, frames = networks.names, rows.get(FRAMES)
-    embedded = jnp.stack([mlp.embed(networks, variables, rows[name], name, frames) for name in names])  # [A, N, E]
+    embedded = jnp.stack([  # [A, N, E]
+        mlp.embed(networks, variables, rows[name], name, frames, around_of(networks, rows, name)) for name in names
+    ])  # fmt: skip
     found: dict[str, dict[Any, jax.Array]] = {"translation_error": {}, "bit_accuracy": {}, "rank1": {}}
     for target in names:
 

@@ -15,12 +15,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xdesc_jax.config import ContextConfig
 from xdesc_jax.data.schema import KEYPOINT as FRAMES
 from xdesc_jax.networks import mlp
 from xdesc_jax.networks.batch_norm import masked_moments
+from xdesc_jax.networks.context import OF_ROWS
 from xdesc_jax.networks.mlp import BN_EPSILON, Networks
 from xdesc_jax.train.optimizer import with_average
 from xdesc_jax.train.state import TrainState
+from xdesc_jax.train.translators.objective import around_of
 from xdesc_jax.translation.bundle import Bundle
 
 
@@ -51,11 +54,20 @@ def start_from_bundle(
     for name in encoders:
         source = name.split("/")[1]
         layers = scaled(bundle, name, scales)
+        if networks.takes_context(name):
+            key = mlp.context_key(name)
+            held = scaled(bundle, key, scales)
+            params[key] = {
+                f"linear{i}": {"kernel": jnp.asarray(k), "bias": jnp.asarray(b)} for i, (k, b) in enumerate(held)
+            }
         x = mlp.with_frames(networks, name, rows[source], frames)
+        x = mlp.with_context(networks, params, name, x, around_of(networks, rows, source))
         params[name], stats[name] = _unfold(layers, x, "norm0" in params[name])
     if decoders:
         variables = {"params": params, "batch_stats": stats}
-        embeddings = jnp.concatenate([mlp.embed(networks, variables, rows[n], n, frames) for n in networks.names])
+        embeddings = jnp.concatenate(
+            [mlp.embed(networks, variables, rows[n], n, frames, around_of(networks, rows, n)) for n in networks.names]
+        )
         for name in decoders:
             layers = scaled(bundle, name, scales)
             x = mlp.with_frames(networks, name, embeddings, frames)
@@ -75,6 +87,9 @@ def check_fit(bundle: Bundle, networks: Networks, state: TrainState, *, frozen: 
     if (bundle.frame, bundle.harmonics) != (networks.frame, networks.harmonics):
         held, wanted = (f"{m.frame!r} with {m.harmonics} harmonics" for m in (bundle, networks))
         raise ValueError(f"--init: the model's joint space is of frame {held}, the configuration's of {wanted}")
+    looks = [_looks(bundle.context), _looks(networks.context if networks.with_context else None)]
+    if looks[0] != looks[1]:
+        raise ValueError(f"--init: the model's encoders look at {looks[0]}, the configuration's at {looks[1]}")
     shared = [name for name in networks.modules if name in bundle.networks]
     if not shared:
         raise ValueError(f"--init: the model holds {sorted(bundle.specs)}, none of {list(networks.names)}")
@@ -83,12 +98,20 @@ def check_fit(bundle: Bundle, networks: Networks, state: TrainState, *, frozen: 
     return shared
 
 
+def _looks(context: ContextConfig | None) -> str:
+    """What encoders look at, in words."""
+    if context is None:
+        return "no neighbours"
+    told = f"{context.nearest} nearest and {context.larger} larger neighbours"
+    return f"{told} with {context.heads} heads of width {context.width}"
+
+
 def _check(name: str, bundle: Bundle, networks: Networks, state: TrainState, frozen: bool) -> None:
     for descriptor in name.split("/")[1:]:
         found, expected = bundle.specs[descriptor], networks.specs[descriptor]
         if found != expected:
             raise ValueError(f"--init: the model's {descriptor!r} is {found}, the data's is {expected}")
-    linears = len(networks.modules[name].hidden) + 1
+    linears = sum(layer.startswith("linear") for layer in state.params[name])
     wanted = [state.params[name][f"linear{i}"]["kernel"].shape for i in range(linears)]
     held = [kernel.shape for kernel, _ in bundle.networks[name]]
     ends = [(shapes[0][0], shapes[-1][1]) for shapes in (held, wanted)]
@@ -99,11 +122,11 @@ def _check(name: str, bundle: Bundle, networks: Networks, state: TrainState, fro
 def scaled(bundle: Bundle, name: str, scales: Mapping[str, float]) -> list[tuple[np.ndarray, np.ndarray]]:
     """Layers of one of the model's networks for rows divided by the run's scales."""
     role, source, *target = name.split("/")
-    layers = [(np.asarray(k), np.asarray(b)) for k, b in bundle.networks[name]]
-    if role in ("encoder", "pair"):
-        kernel = layers[0][0].copy()
+    layers = [(np.asarray(k), np.asarray(b)) for k, b in bundle.weights()[name]]
+    for i in OF_ROWS.get(role, ()):
+        kernel = layers[i][0].copy()
         kernel[: bundle.specs[source].width] *= np.float32(scales[source])  # behind them stand those of frames
-        layers[0] = (kernel, layers[0][1])
+        layers[i] = (kernel, layers[i][1])
     if role in ("decoder", "pair"):
         factor = np.float32(scales[target[0] if target else source])
         layers[-1] = (layers[-1][0] / factor, layers[-1][1] / factor)

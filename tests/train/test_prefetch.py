@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from xdesc_jax.data.prefetch import device_prefetch
+from xdesc_jax.train.prefetch import device_prefetch
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])

@@ -1,0 +1,68 @@
+"""Batches whose rows come with their neighbours, from records held in memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from xdesc_jax.data import open_source
+from xdesc_jax.data.around import Neighbourhood
+from xdesc_jax.data.records import records
+from xdesc_jax.data.schema import KEYPOINT, MASK, PHOTO
+from xdesc_jax.descriptors import DescriptorSpec
+from xdesc_jax.features.store import ImageFeatures, StoreWriter
+
+SPECS = {name: DescriptorSpec(name, 3, normalized=False) for name in ("a", "b")}
+AROUND = Neighbourhood(("a",), 3, 2)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Six photos of 1 to 21 keypoints; a row of `a` holds its photo and number."""
+    folder = tmp_path_factory.mktemp("around")
+    for name, spec in SPECS.items():
+        with StoreWriter(folder / f"{name}.h5", spec) as store:
+            for photo in range(6):
+                n, rng = 1 + 4 * photo, np.random.default_rng(photo)
+                rows = np.column_stack([np.full(n, photo + 1), np.arange(n), np.ones(n)]).astype(np.float32)
+                shapes = {"scales": np.exp(rng.uniform(0, 2, n)), "oris": rng.uniform(-3, 3, n)}
+                xy = rng.uniform(0, 64, (n, 2))
+                store.write(f"{photo}.png", ImageFeatures(xy, rows, np.ones(n, bool), (64, 64), **shapes))
+    paths = tuple(folder / f"{name}.h5" for name in SPECS)
+    return records(folder / "records", paired=paths, format="npy", validation_share=0, rows_per_shard=16).path
+
+
+def test_neighbours_are_of_the_same_photo_and_nearer_than_the_others(data):
+    source = open_source(
+        data, "train", 16, columns=["a", "b", KEYPOINT], resident=True, around=AROUND, remainder="pad", seed=3
+    )
+    everything = open_source(data, "train", 66, columns=["a", KEYPOINT], resident=True, shuffle=False).arrays
+    seen = 0
+    for batch in source.epoch(0):
+        assert batch["neighbours/a"].shape == (16, 5, 3) and batch["neighbours/keypoint"].shape == (16, 5, 4)
+        assert "neighbours/b" not in batch and not batch["neighbours/mask"][~batch[MASK]].any()
+        for i in np.flatnonzero(batch[MASK]):
+            there = batch["neighbours/mask"][i]
+            own = everything[PHOTO] == batch[PHOTO][i]
+            assert there[:3].sum() == min(3, own.sum() - 1)
+            near, position = batch["neighbours/a"][i][there], batch[KEYPOINT][i, :2]
+            assert (near[:, 0] == batch[PHOTO][i] + 1).all() and (near[:, 1] != batch["a"][i, 1]).all()
+            apart = np.sort(np.linalg.norm(everything[KEYPOINT][own, :2] - position, axis=1))
+            found = np.linalg.norm(batch["neighbours/keypoint"][i, :3, :2][there[:3]] - position, axis=1)
+            np.testing.assert_allclose(found, apart[1 : 1 + len(found)], rtol=1e-6)
+            seen += 1
+    assert seen == 66
+
+
+def test_row_numbers_and_arrays_give_the_same_batches(data):
+    from xdesc_jax.train.devices import Devices
+
+    options = {"columns": ["a", KEYPOINT], "resident": True, "around": AROUND, "seed": 5}
+    devices = Devices.choose([16])
+    for backend in ("pmap", "sharded"):
+        source = open_source(data, "train", 16, **options)
+        batches = Devices(devices.devices, backend=backend).batches(source)
+        for numbers, batch in zip(batches.epoch(1, 0), source.epoch(1), strict=True):
+            placed = batches.place([numbers])
+            for name in ("a", "neighbours/a", "neighbours/keypoint", "neighbours/mask"):
+                np.testing.assert_array_equal(np.asarray(placed[name]).reshape(batch[name].shape), batch[name])

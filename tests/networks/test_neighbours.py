@@ -1,0 +1,59 @@
+"""Neighbours of keypoints against sorted distances."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from xdesc_jax.networks import neighbours
+from xdesc_jax.networks.neighbours import NONE
+
+
+def keypoints(n, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.uniform(0, 300, (n, 2)), 2 ** rng.uniform(-0.5, 4, n)
+
+
+def by_loops(positions, sigmas, nearest, larger):
+    """Every keypoint against every other one."""
+    found = []
+    for i in range(len(positions)):
+        others = sorted((float(np.hypot(*(positions[j] - positions[i]))), j) for j in range(len(positions)) if j != i)
+        near = [j for _, j in others][:nearest]
+        big = [j for _, j in others if np.floor(np.log2(sigmas[j])) > np.floor(np.log2(sigmas[i]))][:larger]
+        found.append(near + [NONE] * (nearest - len(near)) + big + [NONE] * (larger - len(big)))
+    return np.array(found)
+
+
+@pytest.mark.parametrize(("n", "nearest", "larger"), [(120, 5, 3), (40, 0, 4), (40, 7, 0), (6, 9, 4), (2, 3, 2)])
+def test_the_nearest_and_the_nearest_of_a_higher_octave_are_found(n, nearest, larger):
+    positions, sigmas = keypoints(n)
+    found = neighbours.find(positions, sigmas, nearest, larger)
+    assert found.dtype == np.int32
+    np.testing.assert_array_equal(found, by_loops(positions, sigmas, nearest, larger))
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_photos_without_a_pair_of_keypoints_have_no_neighbours(n):
+    found = neighbours.find(*keypoints(n), nearest=4, larger=2)
+    assert found.shape == (n, 6) and (found == NONE).all()
+
+
+def test_keypoints_at_one_place_are_neighbours_and_none_is_its_own():
+    """More of them than are asked for: the search may not find a keypoint itself among the nearest."""
+    positions, sigmas = np.zeros((30, 2)), np.full(30, 2.0)
+    found = neighbours.find(positions, sigmas, 4, 2)
+    assert (found[:, :4] != np.arange(30)[:, None]).all() and (found[:, :4] >= 0).all()
+    assert all(len(set(row)) == 4 for row in found[:, :4].tolist())
+    assert (found[:, 4:] == NONE).all()
+
+
+def test_rows_of_many_photos_have_neighbours_of_their_own_photo_alone():
+    rng = np.random.default_rng(1)
+    photos = rng.integers(0, 5, 90) * 7
+    positions, sigmas = keypoints(90, 2)
+    found = neighbours.find_by_photo(photos, np.column_stack([positions, sigmas, np.zeros(90)]), 4, 2)
+    for photo in np.unique(photos):
+        rows = np.flatnonzero(photos == photo)
+        own = by_loops(positions[rows], sigmas[rows], 4, 2)
+        np.testing.assert_array_equal(found[rows], np.where(own == NONE, NONE, rows[own]))

@@ -1,0 +1,118 @@
+"""Training encoders that look at the photo's other rows: neighbours come along in batches, and stay with the model."""
+
+from __future__ import annotations
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from xdesc_jax import cli
+from xdesc_jax.data.records import records
+from xdesc_jax.descriptors import DescriptorSpec, unit_rows
+from xdesc_jax.features.store import ImageFeatures, StoreWriter
+from xdesc_jax.train.randomness import row_keys
+from xdesc_jax.train.translators import step
+from xdesc_jax.translation.translator import Translator
+
+SPECS = {
+    "toy-patch": DescriptorSpec("toy-patch", 6, normalized=False, hidden=(24,)),
+    "toy-photo": DescriptorSpec("toy-photo", 6, hidden=(24,), frame="image"),
+}
+
+
+def toy(photo, n=70):
+    """Rows of a photo: what the one sees of a keypoint is its own; the other sees what its nearest neighbour holds."""
+    rng = np.random.default_rng(photo)
+    xy, rows = rng.uniform(0, 64, (n, 2)), rng.normal(size=(n, 6)).astype(np.float32)
+    apart = np.linalg.norm(xy[:, None] - xy[None], axis=2)
+    np.fill_diagonal(apart, np.inf)
+    shapes = {"scales": np.exp(rng.uniform(0, 2, n)), "oris": rng.uniform(-3, 3, n)}
+    return {"toy-patch": 3 * rows, "toy-photo": unit_rows(rows[apart.argmin(axis=1)])}, xy, shapes
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("around")
+    for name, spec in SPECS.items():
+        with StoreWriter(folder / f"{name}.h5", spec) as store:
+            for photo in range(12):
+                rows, xy, shapes = toy(photo)
+                store.write(f"{photo}.png", ImageFeatures(xy, rows[name], np.ones(70, bool), (64, 64), **shapes))
+    paths = tuple(folder / f"{name}.h5" for name in SPECS)
+    return records(folder / "records", paired=paths, format="npy", validation_share=0.25, rows_per_shard=64).path
+
+
+OPTIONS = {
+    "epochs": 24, "batch-size": 64, "validation-rows": 128, "model.embedding-width": 8, "model.harmonics": 1,
+    "optimizer.learning-rate": 0.01, "model.context.of": "keypoint", "model.context.nearest": 3,
+    "model.context.larger": 1, "model.context.width": 24, "model.context.heads": 2,
+    "model.context.least-share": 1,
+}  # fmt: skip
+
+
+def words(**others):
+    told = OPTIONS | {name.replace("__", "."): value for name, value in others.items()}
+    return ["--resident", *(word for name, value in told.items() for word in (f"--{name}", str(value)))]
+
+
+@pytest.fixture(scope="module")
+def trained(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    assert cli.main(["train", "--data", str(data), "--workdir", str(folder / "run"), *words()]) == 0
+    assert cli.main(["export", str(folder / "run"), str(folder / "model.safetensors")]) == 0
+    return folder
+
+
+def error(run):
+    return json.loads((run / "validation.json").read_text())[-1]["translation_error"]["toy-patch->toy-photo"]
+
+
+def test_an_encoder_learns_what_only_the_neighbours_tell(data, trained, tmp_path):
+    """The model file computes what the training's networks do, from the rows and positions of a whole photo."""
+    translator = Translator.load(trained / "model.safetensors")
+    assert translator.self_check() < 1e-5 and len(translator.bundle.sample.positions["toy-patch"]) == 32
+    rows, xy, shapes = toy(99)
+    frames = np.stack([shapes["scales"], shapes["oris"]], axis=1)
+    made = translator.translate(rows["toy-patch"], "toy-patch", "toy-photo", frames=frames, positions=xy)
+    right = (made * rows["toy-photo"]).sum(axis=1).mean()
+    elsewhere = translator.translate(rows["toy-patch"], "toy-patch", "toy-photo", frames=frames, positions=xy[::-1])
+    assert right > 0.3 and abs((elsewhere * rows["toy-photo"]).sum(axis=1).mean()) < 0.1
+    alone = [w for w in words() if w not in ("--model.context.of", "keypoint")]
+    assert cli.main(["train", "--data", str(data), "--workdir", str(tmp_path / "alone"), *alone]) == 0
+    assert error(trained / "run") < 0.85 * error(tmp_path / "alone")
+
+
+def test_a_model_that_has_context_is_gone_on_from_and_added_to(data, trained, tmp_path):
+    """Both take what encoders look at from the model; its frozen encoders compute what they did, neighbours and all."""
+    told = {name: value for name, value in OPTIONS.items() if not name.startswith("model.context")}
+    told |= {"epochs": 1, "optimizer.learning-rate": 1e-6, "init": trained / "model.safetensors"}
+    run, own = tmp_path / "run", [word for name, value in told.items() for word in (f"--{name}", str(value))]
+    assert cli.main(["train", "--data", str(data), "--workdir", str(run), "--resident", *own]) == 0
+    assert error(run) == pytest.approx(error(trained / "run"), rel=0.15)
+
+
+def test_context_is_refused_where_it_cannot_be_had(data, tmp_path, capsys):
+    streamed = [word for word in words() if word != "--resident"]
+    pairs = words(model__kind="pair")
+    for number, (asked, told) in enumerate({
+        "needs resident=True: the rows of a photo are spread over the shards": streamed,
+        "expected 'none' in a model of kind 'pair'": pairs,
+    }.items()):  # fmt: skip
+        run = tmp_path / str(number)
+        assert cli.main(["train", "--data", str(data), "--workdir", str(run), *told]) == 2
+        assert asked in capsys.readouterr().err and not run.exists()
+
+
+def test_a_row_sees_a_share_of_its_neighbours_in_training_and_all_of_them_otherwise():
+    keys = row_keys(jax.random.key(3), 4000)
+    there = np.random.default_rng(0).random((4000, 20)) < 0.9
+    inputs = {"neighbours/mask": there}
+    kept = np.asarray(step.thinned(inputs, keys, 0.4)["neighbours/mask"])
+    assert not (kept & ~there).any()
+    shares = kept.sum(axis=1) / there.sum(axis=1)
+    assert shares.mean() == pytest.approx(0.7, abs=0.01) and shares.std() == pytest.approx(
+        np.sqrt(0.6**2 / 12 + (0.7 * 0.3 - 0.03) / 18), abs=0.01
+    )  # of the share that is drawn, and of as many draws by it
+    np.testing.assert_array_equal(step.thinned(inputs, keys, 1.0)["neighbours/mask"], there)
