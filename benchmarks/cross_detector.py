@@ -26,6 +26,7 @@ from xdesc_jax.evaluate.scenes import PhotoPair, Scene, find_scenes
 from xdesc_jax.features.frames import of_features
 from xdesc_jax.features.store import FeatureStore, ImageFeatures
 from xdesc_jax.matching.nearest import match
+from xdesc_jax.networks.views import AS_IT_LIES, View, seen
 from xdesc_jax.translation.translator import EMBEDDING, Translator
 
 Line = Callable[[str, Sequence[object]], None]
@@ -38,13 +39,20 @@ def side(store: FeatureStore, name: str) -> Side:
     return photo.keypoints[photo.valid], from_stored(photo.descriptors[photo.valid], store.spec, str(store.path))
 
 
-def translated(translator: Translator, photo: ImageFeatures, source: str, target: str = EMBEDDING) -> Side:
-    """The rows of a photo as the model makes them."""
-    frames = of_features(photo)
-    frames = None if frames is None else frames[photo.valid]
-    rows = photo.descriptors[photo.valid]
-    rows = translator.translate(rows, source, target, frames=frames, positions=photo.keypoints[photo.valid])
-    return photo.keypoints[photo.valid], rows
+def translated(
+    translator: Translator, photo: ImageFeatures, source: str, target: str = EMBEDDING, view: View = AS_IT_LIES
+) -> Side:
+    """The rows of a photo as the model makes them; in another view, at the positions that they have in the photo."""
+    frames, positions = of_features(photo), photo.keypoints[photo.valid]
+    at: np.ndarray | None = positions
+    if frames is not None:
+        frames, at = seen(frames[photo.valid], positions, view)
+    return positions, translator.translate(photo.descriptors[photo.valid], source, target, frames=frames, positions=at)
+
+
+def opened(model: str) -> Translator:
+    """A model file, or one that ships with the package."""
+    return Translator.load(model) if Path(model).is_file() else Translator.from_pretrained(model)
 
 
 def correct(pair: PhotoPair, query: Side, database: Side) -> int:
@@ -88,13 +96,7 @@ def main() -> None:
     parser.add_argument("--photo", type=int, default=3)
     options = parser.parse_args()
     pairs = pairs_of(find_scenes(options.scenes), options.photo)
-    model = None
-    if options.model:
-        model = (
-            Translator.load(options.model)
-            if Path(options.model).is_file()
-            else Translator.from_pretrained(options.model)
-        )
+    model = opened(options.model) if options.model else None
 
     def line(label: str, values: Sequence[object]) -> None:
         print(f"{label:58}" + "".join(f"{value!s:>10}" for value in values))

@@ -30,6 +30,7 @@ Work = Callable[[], Localization]
 def to_entry(found: Localization) -> Entry:
     """What became of a query, as a journal keeps it."""
     entry: Entry = {name: getattr(found, name) for name in _PLAIN} | {"seconds": dict(found.seconds)}
+    entry |= {"views": dict(found.views)} if found.views else {}
     entry |= {name: value for name in _ARRAYS if (value := getattr(found, name)) is not None}
     if found.pose is not None:
         entry |= {"rotation": found.pose.rotation, "translation": found.pose.translation}
@@ -44,6 +45,7 @@ def from_entry(entry: Entry) -> Localization:
         pose=Pose(entry["rotation"], entry["translation"]) if "rotation" in entry else None,
         correspondences=Correspondences(**{name: entry[name] for name in _MATCHED}),
         seconds=entry["seconds"],
+        views=entry.get("views", {}),
         **fields,
     )
 

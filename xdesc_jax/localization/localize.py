@@ -8,7 +8,7 @@ each pose rests on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +22,7 @@ from xdesc_jax.features.frames import of_features
 from xdesc_jax.files.claim import claimed, inside
 from xdesc_jax.files.journal import Journal
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, input_hash, recorded
-from xdesc_jax.localization import correspondences
+from xdesc_jax.localization import correspondences, rendered
 from xdesc_jax.localization.candidates import Candidates, read_candidates
 from xdesc_jax.localization.finished import Work, localize_all
 from xdesc_jax.localization.localizer import Localization, Localizer, PoseSettings
@@ -34,6 +34,7 @@ from xdesc_jax.matching.feature_set import FeatureSet, Held
 from xdesc_jax.matching.match_plan import EXHAUSTIVE
 from xdesc_jax.matching.retrieval import joint_space
 from xdesc_jax.matching.routes import Router
+from xdesc_jax.networks.views import View, parse
 from xdesc_jax.translation.ratios import strictest
 from xdesc_jax.translation.translator import Translator
 
@@ -54,6 +55,7 @@ def localize(
     target: str | None = None,
     pairs: str | None = None,
     retrieval: int | None = None,
+    views: tuple[str, ...] = (),
     ratio: float | Literal["auto"] | None = "auto",
     descriptor: str | None = None,
     query_descriptor: str | None = None,
@@ -86,6 +88,10 @@ def localize(
         pairs: pair list, query and map photo a line; or 'exhaustive' for all photos of the map. Pairs of queries
             that are not listed, or of photos that the map lacks, are left out and counted (see `strict`).
         retrieval: instead of `pairs`: how many map photos to retrieve for each query, in the joint space.
+        views: 'roll=0,90,180,270 scale=0.5,1,2', for queries at other rolls and zooms than the map's photos: rows of
+            SIFT and others that turn with their keypoints are rendered as each view shows them (degrees, clockwise, and
+            factors), and each pair of photos is matched in the view with the most sure matches; the map's rows, or else
+            the queries'.
         ratio: largest first-to-second distance ratio, on the L2 scale; 'None' for mutual neighbours alone;
             'auto' for the calibrated one, 0.9 where none is known.
         descriptor: what `features` hold, where they do not say (hloc's).
@@ -105,7 +111,7 @@ def localize(
 
     Raises:
         ValueError: files that do not fit each other, queries without intrinsics, pairs of which all name unknown
-            photos.
+            photos, views of rows that none are rendered of.
         FileExistsError: `out` was made with other settings and `overwrite` is off.
         InUse: another process localises into `out`.
     """
@@ -118,6 +124,7 @@ def localize(
         raise ValueError(f"retrieval of {retrieval} photos, expected at least 1")
     if workers < 1:
         raise ValueError(f"workers is {workers}, expected at least 1")
+    seen = parse(views)
     limits = PoseSettings(min_inliers, max_error_px, seed)
     named, model = model, pretrained.resolve(model) if model is not None else None
     translator = Translator.load(model) if model is not None else None
@@ -156,6 +163,8 @@ def localize(
         }
         if intrinsics is not None or photos is not None:
             settings["cameras"] = config_hash(cameras)
+        if seen:
+            settings["views"] = [view.name for view in seen]
         expected, results = config_hash(settings), out / RESULTS
         beside = [out / POSES, out / correspondences.FILE]
         if already_done(results, recorded(results), expected, overwrite, beside=beside):
@@ -164,14 +173,14 @@ def localize(
         with console.status("reading the map"):
             sparse = read_model(reconstruction)
         space = joint_space([known], translator) if retrieval is not None else None
-        routes = _routes(router, translator, _held(asked, cameras), _held(known, sparse.names), space)
+        routes = _routes(router, translator, _held(asked, cameras), _held(known, sparse.names), space, seen)
         candidates = None
         if pairs not in (None, EXHAUSTIVE):
             candidates = read_candidates(Path(pairs), list(cameras), sparse.names, known.names, strict)
         shown = {"map photos": len(sparse.names), "3D points": len(sparse.points), "query photos": len(cameras)}
         paths = {"reconstruction": reconstruction, "features": known.paths, "queries": queries}
         paths |= {"query_features": asked.paths, "model": named}
-        given = {**settings, **paths, "pairs": pairs}
+        given = {**settings, **paths, "pairs": pairs} | ({"views": " ".join(views)} if seen else {})
         del given["stage"]
         told = {**given, **shown, "workers": workers, "compared": "; ".join(routes)}
         console.settings(f"xdesc localize -> {out}", told, localize)
@@ -181,8 +190,8 @@ def localize(
         about["pairs_left_out"] = candidates.left_out if candidates is not None else 0
         with claimed(inside(out), "xdesc localize", out):
             built = LocalizationMap.build(
-                sparse, known, router, translator, retrieval=retrieval is not None, allow_missing=allow_missing,
-                seed=seed, where=str(reconstruction),
+                sparse, known, router, translator, retrieval=retrieval is not None, views=seen,
+                allow_missing=allow_missing, seed=seed, where=str(reconstruction),
                 track=lambda names: console.track(names, "reading the map", "photos"),
             )  # fmt: skip
             _warn_of_map(built)
@@ -239,14 +248,15 @@ def model_hash(folder: Path) -> dict[str, str]:
 
 
 def _routes(
-    router: Router, translator: Translator | None, asked: list[Held], known: list[Held], space: DescriptorSpec | None
-) -> list[str]:
+    router: Router, translator: Translator | None, asked: list[Held], known: list[Held], space: DescriptorSpec | None,
+    views: Sequence[View],
+) -> list[str]:  # fmt: skip
     """How each kind of query compares with each kind of map photo, for people.
 
     Raises:
-        ValueError: some do not compare.
+        ValueError: some do not compare, or none can be rendered though views are asked for.
     """
-    texts = []
+    texts, takes_views = [], []
     for held in asked:
         query = QueryFeatures(held, np.zeros((0, 2)), np.zeros(0), translator)
         if space is not None:
@@ -254,9 +264,17 @@ def _routes(
         for other in known:
             route = router.route(held, other)
             query.rows(route.target)
-            texts.append(
-                f"{held.source} with {other.source}, as {route.target.name}, ratio {route.ratio} ({route.why})"
-            )
+            text = f"{held.source} with {other.source}, as {route.target.name}, ratio {route.ratio} ({route.why})"
+            if views and translator is not None:
+                of_map, of_query = (
+                    translator.takes_views(other.spec.name, route.target.name),
+                    query.takes_views(route.target),
+                )
+                takes_views.append(of_map or of_query)
+                if of_map or of_query:
+                    text += f", {len(views)} views of the {'map' if of_map else 'query'}"
+            texts.append(text)
+    rendered.check(views, takes_views, texts)
     return texts
 
 

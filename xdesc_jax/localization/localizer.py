@@ -3,7 +3,8 @@
 In: a `LocalizationMap` and a query: keypoints (origin at the centre of the first pixel), descriptors of any
 kind that the map's mode allows, a camera. Out: a `Localization`: a pose with its support, or the reason why
 there is none. A query is matched with each candidate photo; its matches to keypoints that observe 3D points
-become correspondences of the query's positions with points, each once, and their pose is found by RANSAC.
+become correspondences of the query's positions with points, each once, and their pose is found by RANSAC. In a map
+with views, each photo is matched in the one that agrees best with the query.
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ from xdesc_jax.colmap.camera_models import check_camera
 from xdesc_jax.colmap.model import Camera, Pose
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.keypoints import COLMAP_CENTER
+from xdesc_jax.localization import rendered
 from xdesc_jax.localization.correspondences import Correspondences
 from xdesc_jax.localization.map import SHOWN, LocalizationMap
 from xdesc_jax.localization.query_features import QueryFeatures
 from xdesc_jax.matching.feature_set import FeatureSet, Held
-from xdesc_jax.matching.nearest import match
 from xdesc_jax.matching.routes import Mode, Router
+from xdesc_jax.networks.views import View
 from xdesc_jax.translation.names import named_spec
 from xdesc_jax.translation.translator import Translator
 
@@ -75,6 +77,7 @@ class Localization:
         correspondences: keypoints of the query with points of the map, and which of them the pose explains.
         candidates: the photos it was matched with.
         warnings: what its rows give reason to warn of.
+        views: name of a view -> photos that were matched in it; empty in a map without views.
         seconds: 'retrieval', 'translation', 'matching', 'pose' and 'total'.
     """
 
@@ -90,6 +93,7 @@ class Localization:
     correspondences: Correspondences = dataclasses.field(default_factory=Correspondences.none)
     candidates: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    views: Mapping[str, int] = dataclasses.field(default_factory=dict)
     seconds: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     @property
@@ -141,6 +145,7 @@ class Localizer:
         ratio: float | Literal["auto"] | None = "auto",
         descriptor: str | None = None,
         retrieval: int | None = None,
+        views: Sequence[View] = (),
         extractor: Extractor | None = None,
         settings: PoseSettings | None = None,
         allow_missing: bool = False,
@@ -158,6 +163,8 @@ class Localizer:
             descriptor: what files hold that do not say (hloc's).
             retrieval: photos matched with a query that names no candidates, chosen in the translator's joint
                 space; None for all.
+            views: to match photos in, of which each pair takes the best (`networks.views`);
+                rows of the map are rendered where they turn with their keypoints, else those of queries.
             extractor: makes keypoints and descriptors of a photo, for `localize_image`.
             settings: when a pose is believed.
             allow_missing: leave out photos of the model that the features lack.
@@ -173,7 +180,7 @@ class Localizer:
             router = Router(mode, translator, target=target, ratio=ratio, ratios=known.ratios)
             built = LocalizationMap.build(
                 sparse, known, router, translator,
-                retrieval=retrieval is not None, allow_missing=allow_missing, where=str(model),
+                retrieval=retrieval is not None, views=views, allow_missing=allow_missing, where=str(model),
             )  # fmt: skip
         return cls(built, retrieval=retrieval, extractor=extractor, settings=settings)
 
@@ -246,13 +253,13 @@ class Localizer:
         names = self._candidates(query, candidates, exclude, clock)
         failed = self._hopeless(query, names)
         if failed is None:
-            keypoint, point = self._match(query, names, clock)
+            keypoint, point, views = self._match(query, names, clock)
             results = [self._pose(query, keypoint, point, camera, seed, clock) for seed in seeds]
         else:
-            results = [Localization("failed", failed)] * len(seeds)
+            results, views = [Localization("failed", failed)] * len(seeds), {}
         warnings, seconds = tuple(query.warnings), clock.seconds()
         return [
-            dataclasses.replace(result, candidates=tuple(names), warnings=warnings, seconds=seconds)
+            dataclasses.replace(result, candidates=tuple(names), warnings=warnings, views=views, seconds=seconds)
             for result in results
         ]
 
@@ -294,7 +301,9 @@ class Localizer:
             with clock("translation"):
                 rows = query.rows(self.map.space)
             with clock("retrieval"):
-                names = self.map.index.query(rows, limit + len(exclude))
+                # A photo is there once a view.
+                entries = (limit + len(exclude)) * max(1, len(self.map.views))
+                names = list(dict.fromkeys(self.map.index.query(rows, entries)))
         return [name for name in names if name not in exclude][:limit]
 
     def _hopeless(self, query: QueryFeatures, names: list[str]) -> str | None:
@@ -309,23 +318,28 @@ class Localizer:
             return f"none of {len(names)} candidate photos observes a 3D point"
         return None
 
-    def _match(self, query: QueryFeatures, names: list[str], clock: _Clock) -> tuple[np.ndarray, np.ndarray]:
-        """Matched keypoints and 3D points, each pair of position and point once: [M] and [M] int."""
+    def _match(
+        self, query: QueryFeatures, names: list[str], clock: _Clock
+    ) -> tuple[np.ndarray, np.ndarray, dict[str, int]]:
+        """Matched keypoints and 3D points, [M] and [M] int, each pair of position and point once; and views used."""
         pairs = [np.zeros((0, 2), np.int64)]
+        used: dict[str, int] = {}
         for photo in (self.map.photos[name] for name in names):
             if not photo.observes:
                 continue
             route = self.map.router.route(query.held, photo.held)
             with clock("translation"):
-                rows = query.rows(route.target)
+                compared = rendered.sides(query, photo, route.target, self.map.views)
             with clock("matching"):
-                found = match(rows, photo.rows, binary=route.target.binary, ratio=route.ratio).indices
+                view, found = rendered.best(compared, route)
+            if self.map.views:
+                used[view.name] = used.get(view.name, 0) + 1
             point = photo.point[found[:, 1]]
             pairs.append(np.stack([found[:, 0], point], axis=1)[point >= 0])
         keypoint, point = np.concatenate(pairs).T
         _, first = np.unique(query.position[keypoint] * len(self.map.points) + point, return_index=True)
         first.sort()
-        return keypoint[first], point[first]
+        return keypoint[first], point[first], dict(sorted(used.items()))
 
     def _pose(
         self, query: QueryFeatures, keypoint: np.ndarray, point: np.ndarray, camera: Camera, seed: int, clock: _Clock

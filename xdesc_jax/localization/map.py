@@ -5,7 +5,7 @@ In: a model, and feature files or databases with the features that it was made f
 
 All rows of a photo are kept, those without a 3D point included: the ratio test and mutual neighbours ask
 whether *another* keypoint of the photo resembles the query's as much, and most keypoints of a photo have no
-point. A row of 128 floats takes 512 bytes, so 1 M keypoints take 0.5 GB.
+point. A row of 128 floats takes 512 bytes, so 1 M keypoints take 0.5 GB, and as much again for each view.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from xdesc_jax.features.keypoints import COLMAP_CENTER
 from xdesc_jax.matching.feature_set import FeatureSet, Held
 from xdesc_jax.matching.retrieval import VladIndex, joint_space
 from xdesc_jax.matching.routes import Router, Rows
+from xdesc_jax.networks.views import View
 from xdesc_jax.translation.translator import Translator
 
 SHOWN = 5
@@ -40,6 +41,7 @@ class MapPhoto:
         point: [N] int, row in the map's points that a keypoint observes; -1 where none.
         frames: [N, 2] of the keypoints, where a translation of the rows takes them; else None.
         positions: [N, 2] px of the keypoints, likewise.
+        views: what `rows` are in each of the map's views; none where the photo's rows are not rendered.
     """
 
     held: Held
@@ -48,6 +50,7 @@ class MapPhoto:
     point: np.ndarray
     frames: np.ndarray | None = None
     positions: np.ndarray | None = None
+    views: tuple[np.ndarray, ...] = ()
 
     @property
     def observes(self) -> bool:
@@ -69,6 +72,7 @@ class LocalizationMap:
         missing: photos of the model that the feature files lack.
         bare_points: 3D points that no keypoint with a descriptor observes.
         findings: what the translated rows give reason to warn of.
+        views: of each photo, or of queries, that are matched; none: photos as they lie alone.
     """
 
     points: np.ndarray
@@ -80,6 +84,7 @@ class LocalizationMap:
     missing: tuple[str, ...]
     bare_points: int
     findings: tuple[str, ...]
+    views: tuple[View, ...] = ()
 
     @classmethod
     def build(
@@ -90,6 +95,7 @@ class LocalizationMap:
         translator: Translator | None = None,
         *,
         retrieval: bool = False,
+        views: Sequence[View] = (),
         allow_missing: bool = False,
         seed: int = 0,
         where: str = "the model",
@@ -102,7 +108,8 @@ class LocalizationMap:
             features: what it was made from; photos that the model lacks are ignored.
             router: its mode says in which space a photo's rows are kept.
             translator: the model file; None where nothing is translated.
-            retrieval: make an index as well, in the joint space.
+            retrieval: make an index as well, in the joint space; of each view, where the photos are rendered.
+            views: to render photos in whose rows turn with their keypoints; those of others stay as they lie.
             allow_missing: leave out photos of the model that the features lack.
             seed: of the index's vocabulary.
             where: the model's path, for error messages.
@@ -123,35 +130,29 @@ class LocalizationMap:
         photos: dict[str, MapPhoto] = {}
         starts = np.argsort(model.view, kind="stable")
         bounds = np.searchsorted(model.view[starts], np.arange(len(model.names) + 1))
-        views = {name: view for view, name in enumerate(model.names)}
+        ids = {name: view for view, name in enumerate(model.names)}
         for name in track([name for name in model.names if name in features]):
-            observed = starts[bounds[views[name]] : bounds[views[name] + 1]]
-            _check_keypoints(model, views[name], observed, features, where)
-            photos[name] = _photo(model, name, observed, features, router, rows_of)
+            observed = starts[bounds[ids[name]] : bounds[ids[name] + 1]]
+            _check_keypoints(model, ids[name], observed, features, where)
+            photos[name] = _photo(model, name, observed, features, router, rows_of, views)
         seen = [photo.point[photo.rows.any(axis=1)] for photo in photos.values()]
         described = np.unique(np.concatenate([point[point >= 0] for point in seen])) if seen else np.zeros(0)
         if not len(described):
             files = ", ".join(map(str, features.paths))
             raise ValueError(f"none of the {len(model.points)} 3D points of {where} has a descriptor in {files}")
         space = joint_space([features], translator) if retrieval else None
-        index = None
-        if space is not None:
-
-            def embedded(name: str) -> np.ndarray:
-                photo = photos[name]
-                return photo.rows if photo.space.name == space.name else rows_of(name, space)
-
-            index = VladIndex.build(embedded, list(photos), seed=seed)
+        index = _index(photos, rows_of, space, views, seed) if space is not None else None
         return cls(
             points=model.points, photos=photos, router=router, translator=translator, index=index,
             space=space, missing=missing, bare_points=len(model.points) - len(described),
-            findings=tuple(rows_of.findings()),
+            findings=tuple(rows_of.findings()), views=tuple(views),
         )  # fmt: skip
 
 
 def _photo(
-    model: Model, name: str, observed: np.ndarray, features: FeatureSet, router: Router, rows_of: Rows
-) -> MapPhoto:
+    model: Model, name: str, observed: np.ndarray, features: FeatureSet, router: Router, rows_of: Rows,
+    views: Sequence[View],
+) -> MapPhoto:  # fmt: skip
     held = features.held(name)
     point = np.full(len(features.keypoints(name)), -1)
     point[model.keypoint[observed]] = model.point[observed]
@@ -162,7 +163,28 @@ def _photo(
     rows = rows_of(name, space)
     if not rows_of.takes_frames:
         return MapPhoto(held, space, rows, point)
-    return MapPhoto(held, space, rows, point, features.frames(name), features.keypoints(name))
+    rendered = tuple(rows_of(name, space, view) for view in views) if rows_of.takes_views(name, space) else ()
+    return MapPhoto(held, space, rows, point, features.frames(name), features.keypoints(name), rendered)
+
+
+def _index(
+    photos: Mapping[str, MapPhoto], rows_of: Rows, space: DescriptorSpec, views: Sequence[View], seed: int
+) -> VladIndex:
+    """The photos by what they show; one that is rendered is there once a view."""
+    entries: dict[str, tuple[str, int | None]] = {}  # a name for each, which no photo's can be
+    for name in photos:
+        rendered = views and rows_of.takes_views(name, space)
+        entries |= {f"{name}\0{i}": (name, i) for i in range(len(views))} if rendered else {name: (name, None)}
+
+    def embedded(entry: str) -> np.ndarray:
+        name, view = entries[entry]
+        photo = photos[name]
+        if photo.space.name != space.name:
+            return rows_of(name, space, None if view is None else views[view])
+        return photo.rows if view is None else photo.views[view]
+
+    index = VladIndex.build(embedded, list(entries), seed=seed)
+    return VladIndex(index.centers, [name for name, _ in entries.values()], index.vectors)
 
 
 def _check_keypoints(model: Model, view: int, observed: np.ndarray, features: FeatureSet, where: str) -> None:

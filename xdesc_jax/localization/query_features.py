@@ -10,6 +10,7 @@ import numpy as np
 
 from xdesc_jax.descriptors import DescriptorSpec, canonical, pack_bits
 from xdesc_jax.matching.feature_set import Held
+from xdesc_jax.networks.views import View
 from xdesc_jax.translation.stream import DeviationWarning
 from xdesc_jax.translation.translator import Translator
 
@@ -55,16 +56,24 @@ class QueryFeatures:
         self.usable = np.asarray(self._canonical.any(axis=1))
         _, self.position = np.unique(np.where(finite[:, None], self.keypoints, -1), axis=0, return_inverse=True)
         self.position = self.position.reshape(-1)
-        self._rows: dict[str, np.ndarray] = {}
+        self._rows: dict[tuple[str, View | None], np.ndarray] = {}
         self.warnings: list[str] = []
 
-    def rows(self, target: DescriptorSpec) -> np.ndarray:
-        """Rows in `target` as `nearest` takes them."""
-        if target.name not in self._rows:
-            self._rows[target.name] = self._translated(target)
-        return self._rows[target.name]
+    def rows(self, target: DescriptorSpec, view: View | None = None) -> np.ndarray:
+        """Rows in `target` as `nearest` takes them; as `view` shows them, where one is given.
 
-    def _translated(self, target: DescriptorSpec) -> np.ndarray:
+        Raises:
+            ValueError: rows that do not become `target`, or a view of rows that are the same in all.
+        """
+        if (target.name, view) not in self._rows:
+            self._rows[target.name, view] = self._translated(target, view)
+        return self._rows[target.name, view]
+
+    def takes_views(self, target: DescriptorSpec) -> bool:
+        """Whether the rows in `target` differ from view to view."""
+        return self._translator is not None and self._translator.takes_views(self.held.spec.name, target.name)
+
+    def _translated(self, target: DescriptorSpec, view: View | None) -> np.ndarray:
         held = self.held.spec
         if held.name == target.name:
             return pack_bits(self._canonical) if target.binary else self._canonical
@@ -80,6 +89,6 @@ class QueryFeatures:
         # Without rows, none is missing: a way is asked for before any query is read.
         frames = self._frames if len(self._canonical) else np.ones((0, 2))
         positions = np.where(self.usable[:, None], self.keypoints, 0)  # of the others, rows are zero
-        rows = stream(self._canonical, where="the query", frames=frames, positions=positions)
+        rows = stream(self._canonical, where="the query", frames=frames, positions=positions, view=view)
         self.warnings += [text for category, text in stream.findings() if category is DeviationWarning]
         return rows

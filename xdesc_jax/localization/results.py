@@ -24,9 +24,9 @@ POSES, RESULTS = "poses.txt", "results.json"
 
 
 def record(found: Localization) -> dict[str, Any]:
-    """A query's entry in `results.json`."""
+    """A query's entry in `results.json`; the views that its photos were matched in, where there are views."""
     pose = found.pose
-    return {
+    entry = {
         "status": found.status,
         "reason": found.reason,
         "qvec": None if pose is None else pose.quaternion.tolist(),
@@ -41,6 +41,7 @@ def record(found: Localization) -> dict[str, Any]:
         "warnings": list(found.warnings),
         "seconds": {part: round(value, 6) for part, value in found.seconds.items()},
     }
+    return entry | ({"views": dict(found.views)} if found.views else {})
 
 
 def absolute(paths: dict[str, Any]) -> dict[str, Any]:

@@ -50,11 +50,13 @@ class Matches:
         scores: [M] float32 in 0..1, 1 for equal rows: 1 - d^2 / (2 |a|^2 + 2 |b|^2), which is (1 + cos) / 2
             for unit rows, and the share of equal bits for binary ones.
         skipped: rows of each set that are zero or not finite and so never match.
+        ratios: [M] float32, the larger of both rows' first-to-second distance ratios on the L2 scale.
     """
 
     indices: np.ndarray
     scores: np.ndarray
     skipped: tuple[int, int]
+    ratios: np.ndarray
 
 
 def nearest2(query: np.ndarray, database: np.ndarray, *, binary: bool = False) -> Nearest:
@@ -102,13 +104,14 @@ def match(
     i = np.flatnonzero(forward.index >= 0)
     j = forward.index[i]
     keep = backward.index[j] == i
+    ratios = [metric_ratio(of.distance[rows], of.second[rows], binary) for of, rows in ((forward, i), (backward, j))]
+    larger = np.maximum(*ratios)
     if ratio is not None:
-        keep &= metric_ratio(forward.distance[i], forward.second[i], binary) <= ratio
-        keep &= metric_ratio(backward.distance[j], backward.second[j], binary) <= ratio
+        keep &= larger <= ratio
     i, j = i[keep], j[keep]
     indices = np.stack([i, j], axis=1).astype(np.int32)
     scores = _scores(forward.distance[i], np.asarray(a)[i], np.asarray(b)[j], binary)
-    return Matches(indices, scores, (rows_a.skipped, rows_b.skipped))
+    return Matches(indices, scores, (rows_a.skipped, rows_b.skipped), larger[keep])
 
 
 def metric_ratio(distance: np.ndarray, second: np.ndarray, binary: bool = False) -> np.ndarray:

@@ -24,6 +24,7 @@ from xdesc_jax.descriptors import DescriptorSpec, from_stored
 from xdesc_jax.features.keypoints import apart
 from xdesc_jax.matching.feature_set import FeatureSet, Held
 from xdesc_jax.networks.frames import IMAGE
+from xdesc_jax.networks.views import View
 from xdesc_jax.translation.ratios import DEFAULT, key
 from xdesc_jax.translation.stream import Stream, ZeroRowsWarning
 from xdesc_jax.translation.translator import EMBEDDING, Translator
@@ -179,21 +180,24 @@ class Rows:
         self.duplicates: dict[str, int] = {}
         self._nms_px = nms_px
         self._translator, self._limit, self._bytes = translator, kept_bytes, 0
-        self._kept: collections.OrderedDict[tuple[str, str], np.ndarray] = collections.OrderedDict()
+        self._kept: collections.OrderedDict[tuple[str, str, View | None], np.ndarray] = collections.OrderedDict()
         self._streams: dict[tuple[str, str], Stream] = {}
 
-    def __call__(self, name: str, target: DescriptorSpec) -> np.ndarray:
-        """Rows of a photo in `target`.
+    def __call__(self, name: str, target: DescriptorSpec, view: View | None = None) -> np.ndarray:
+        """Rows of a photo in `target`, as `view` shows it where one is given.
 
         Returns:
             [N, D] float32 canonical rows, or [N, bytes] uint8 packed bits where `target` is binary. Rows that
             are not valid, not finite or duplicates are zero.
+
+        Raises:
+            ValueError: rows that the model does not take, or a view where `takes_views` says that there are none.
         """
-        place = (name, target.name)
+        place = (name, target.name, view)
         if place in self._kept:
             self._kept.move_to_end(place)
             return self._kept[place]
-        rows = self._read(name, target)
+        rows = self._read(name, target, view)
         self._kept[place] = rows
         self._bytes += rows.nbytes
         while self._bytes > self._limit and len(self._kept) > 1:
@@ -204,6 +208,13 @@ class Rows:
     def takes_frames(self) -> bool:
         """Whether the model is of a joint space whose networks take the keypoints' frames."""
         return self._translator is not None and self._translator.bundle.frame == IMAGE
+
+    def takes_views(self, name: str, target: DescriptorSpec) -> bool:
+        """Whether other views of a photo give other rows in `target`."""
+        held = self.features.held(name)
+        if held is None or self._translator is None:
+            return False
+        return self._translator.takes_views(held.spec.name, target.name)
 
     def findings(self) -> list[str]:
         """What the rows translated so far give reason to warn of; zero rows are `skipped`, and no reason."""
@@ -226,13 +237,15 @@ class Rows:
         if name not in self.skipped:
             self._usable(name)
 
-    def _read(self, name: str, target: DescriptorSpec) -> np.ndarray:
+    def _read(self, name: str, target: DescriptorSpec, view: View | None) -> np.ndarray:
         held = self.features.held(name)
         where = f"{self.features.path(name)}: {name!r}"
         rows = self._usable(name)
         if held is None:
             return np.zeros((self.skipped[name], target.stored_width), np.uint8 if target.binary else np.float32)
         if held.spec.name == target.name:
+            if view is not None:
+                raise ValueError(f"{where}: holds {target.name!r} already, of which no other view can be rendered")
             return rows if target.binary else from_stored(rows, target, where)
         if self._translator is None:
             raise ValueError(f"{where}: holds {held.spec.name!r}, and there is no model to make {target.name!r} of it")
@@ -244,7 +257,7 @@ class Rows:
         stream = self._streams[route]
         frames = self.features.frames(name) if stream.takes_frames else None
         positions = self.features.positions(name) if stream.takes_context else None
-        return stream(rows, where=where, frames=frames, positions=positions)
+        return stream(rows, where=where, frames=frames, positions=positions, view=view)
 
     def _usable(self, name: str) -> np.ndarray:
         """Rows of a photo as they are stored, in which those that never match are zero and counted."""

@@ -19,6 +19,7 @@ from xdesc_jax.colmap.database import DatabaseReader
 from xdesc_jax.colmap.database_writer import DatabaseWriter
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.frames import of_colmap
+from xdesc_jax.networks.views import View
 from xdesc_jax.translation import ratios as ratio_keys
 from xdesc_jax.translation.ratios import RATIOS, trace
 from xdesc_jax.translation.stream import Stream
@@ -137,6 +138,7 @@ def translate_images(
     translator: Translator,
     attributes: Mapping[str, str],
     summary: Path,
+    view: View | None = None,
 ) -> list[Stream]:
     """Writes the new database, image by image.
 
@@ -147,6 +149,7 @@ def translate_images(
         translator: the model.
         attributes: of the new file; `config_hash` tells partial files apart.
         summary: of an older `out`; removed right before the new one appears.
+        view: whose rows are made, in place of those of the photos as they lie, of images that have others in it.
 
     Returns:
         The stream of each source, which knows how many rows it saw and what they give reason to warn of.
@@ -175,7 +178,8 @@ def translate_images(
                 stream.observe(rows, where, frames)
                 continue
             positions = keypoints[:, :2] if keypoints is not None else None
-            translated = stream(rows, where=where, frames=frames, positions=positions)
+            at = view if stream.takes_views else None
+            translated = stream(rows, where=where, frames=frames, positions=positions, view=at)
             writer.set_descriptors(name, translated, plan.target, origin)
             if time.monotonic() - last >= COMMIT_SECONDS:
                 writer.checkpoint()

@@ -17,6 +17,7 @@ import numpy as np
 from xdesc_jax.config import ContextConfig
 from xdesc_jax.descriptors import DescriptorSpec, canonical, stored, unit_rows
 from xdesc_jax.networks import frames as frame_form
+from xdesc_jax.networks import views
 from xdesc_jax.translation.bundle import Layers
 from xdesc_jax.translation.deviation import Deviation, RowStatistics, SigmaDeviation
 from xdesc_jax.translation.surroundings import Surroundings, check_positions
@@ -43,6 +44,7 @@ class Stream:
         zero_rows: rows among them that are zero.
         takes_frames: whether blocks come with the frames of their keypoints.
         takes_context: whether each block is a photo, whose rows come with the positions of their keypoints.
+        takes_views: whether another view of a photo gives other rows (see `networks.views`).
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Stream:
         self.rows = self.zero_rows = 0
         self._networks = [_Network(layers, harmonics) for layers, harmonics in zip(networks, framed, strict=False)]
         self.takes_frames, self.takes_context, self._context = any(framed), context is not None, context
+        self.takes_views = views.renders(source, target, self.takes_frames)
         self._sizes = SigmaDeviation(log2_sigma) if log2_sigma is not None and self.takes_frames else None
         self._deviation = None
         if statistics is not None:
@@ -94,7 +97,7 @@ class Stream:
 
     def __call__(
         self, x: np.ndarray, out: np.ndarray | None = None, where: str = "", first_row: int = 0,
-        frames: np.ndarray | None = None, positions: np.ndarray | None = None,
+        frames: np.ndarray | None = None, positions: np.ndarray | None = None, view: views.View | None = None,
     ) -> np.ndarray:  # fmt: skip
         """Translates rows.
 
@@ -106,13 +109,21 @@ class Stream:
             frames: [N, 2] of the keypoints, sigma px and orientation in radians; of no effect where none are taken.
             positions: [N, 2] of the keypoints, px, where the encoder looks at the photo's other rows: these are then
                 all rows of a photo. Of no effect where it does not.
+            view: the rows that a network would have seen there, in place of those of the photo as it lies.
 
         Returns:
             [N, W] rows of the target, `out` where given.
+
+        Raises:
+            ValueError: rows that do not fit, frames or positions that are missing, or a view where none are taken.
         """
         n = len(x) if np.ndim(x) == 2 else 0
         frames = self._checked(frames, n, where)
         positions = self._checked_positions(positions, n, where)
+        if view is not None:
+            self.check_views(where)
+            assert frames is not None
+            frames, positions = views.seen(frames, positions, view)  # once the photo's own sigmas are compared
         if out is None:
             spec = self.target
             width, dtype = (spec.stored_width, spec.stored_dtype) if self._storage else (spec.width, _dtype(spec))
@@ -130,6 +141,17 @@ class Stream:
             y = self._block(rows, None if frames is None else frames[part], told)
             out[start : start + len(rows)] = stored(y, self.target) if self._storage else y
         return out
+
+    def check_views(self, where: str = "") -> None:
+        """Raises ValueError where another view of a photo gives no other rows; says `where`."""
+        if self.takes_views:
+            return
+        at, source, target = f"{where}: " if where else "", self.source.name, self.target.name
+        raise ValueError(
+            f"{at}{source} -> {target}: no views can be rendered: that takes rows of frame 'keypoint', which turn with "
+            "their keypoints, and a model that makes rows of frame 'image' of them by the keypoints' scales and "
+            "orientations"
+        )
 
     def observe(self, x: np.ndarray, where: str = "", frames: np.ndarray | None = None) -> None:
         """Counts and compares rows without translating them: those that an earlier run has translated."""

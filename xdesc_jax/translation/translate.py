@@ -22,9 +22,11 @@ from xdesc_jax.colmap.database import DatabaseReader, is_database
 from xdesc_jax.colmap.database_file import database_hash
 from xdesc_jax.features.frames import of_features
 from xdesc_jax.features.store import FeatureStore, StoreWriter, found_hash
+from xdesc_jax.files import dry_run
 from xdesc_jax.files.arrays import open_array
 from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, input_hash, recorded, write_json
 from xdesc_jax.networks.frames import check as check_frames
+from xdesc_jax.networks.views import View, parse
 from xdesc_jax.translation import database
 from xdesc_jax.translation.ratios import origin
 from xdesc_jax.translation.stream import Stream, ZeroRowsWarning
@@ -48,6 +50,7 @@ def translate(
     frames: Path | None = None,
     positions: Path | None = None,
     packed: bool = False,
+    views: tuple[str, ...] = (),
     overwrite: bool = False,
 ) -> Path:
     """Descriptors -> another type, or the joint space.
@@ -62,7 +65,7 @@ def translate(
 
     Args:
         features: feature file (.h5), COLMAP database, or array (.npy, [N, D]).
-        out: file to write, of the same format.
+        out: file to write, of the same format; with `views` a folder of one file a view, as roll090-scale1.0.db.
         target: descriptor to make, or 'embedding'.
         model: model file (.safetensors), or the name of one that ships with the package (see `xdesc models`).
         descriptor: what `features` holds; may be left out where the file says so.
@@ -71,25 +74,55 @@ def translate(
         positions: of the same keypoints, for models whose encoders look at a photo's other rows: .npy, [N, 2], px; the
             array then holds all rows of one photo.
         packed: the array holds packed bits (feature files and databases always do).
+        views: 'roll=0,90,180,270 scale=0.5,1,2': from rows of SIFT and others that turn with their keypoints, those of
+            a target that sees photos as they lie, had they been turned (degrees, clockwise) and scaled. Images of a
+            database that hold other rows are in each file as they lie.
         overwrite: replace a result made with other settings.
 
     Returns:
-        `out`; a summary lies beside it as `<out>.json`.
+        `out`; a summary lies beside each file as `<out>.json`.
 
     Raises:
         FileNotFoundError: no such features, or no model of that path or name.
-        ValueError: formats, names, widths or values that do not fit, or a database that is being written.
+        ValueError: formats, names, widths or values that do not fit, views of rows that none are rendered of, or a
+            database that is being written.
         FileExistsError: `out` was made with other settings and `overwrite` is off.
         OSError: the disk is full.
     """
     features, out = Path(features), Path(out)
-    kind = _check_paths(features, out)
+    made: dict[View | None, Path] = {view: out / f"{view.name}{_suffix(features)}" for view in parse(views)}
+    kind = _check_paths(features, *(made.values() or (out,)))
+    if made and out.is_file():
+        raise ValueError(f"{out}: is a file, and --views makes a folder of one file a view")
     for given, of_keypoints in ((frames, "frames"), (positions, "positions")):
         if given is not None and kind != ".npy":
             text = f"is for arrays (.npy); {features} has the {of_keypoints} of its keypoints itself"
             raise ValueError(f"--{of_keypoints} {given}: {text}")
-    named, model = model, pretrained.resolve(model)
-    translator = Translator.load(model)
+    inputs = _Inputs(features, pretrained.resolve(model), model, frames, positions)
+    translator = Translator.load(inputs.model)
+    with dry_run.several():
+        for view, path in (made or {None: out}).items():
+            _translate(inputs, path, kind, translator, target, descriptor, packed, view, overwrite)
+    return out
+
+
+@dataclasses.dataclass(frozen=True)
+class _Inputs:
+    """Files that a translation is made of: `model` as it was found, and as it was `named`."""
+
+    features: Path
+    model: Path
+    named: Path
+    frames: Path | None
+    positions: Path | None
+
+
+def _translate(
+    inputs: _Inputs, out: Path, kind: str, translator: Translator, target: str, descriptor: str | None, packed: bool,
+    view: View | None, overwrite: bool,
+) -> None:  # fmt: skip
+    """Makes one file; the arguments are those of `translate`, with the view that it shows."""
+    features, model, frames, positions = inputs.features, inputs.model, inputs.frames, inputs.positions
     with contextlib.ExitStack() as stack:
         if kind == DATABASE:
             reader = stack.enter_context(DatabaseReader(features))
@@ -103,6 +136,10 @@ def translate(
                     f"{features}: {model} looks at a photo's other rows to translate {name!r}: the array must hold all "
                     "rows of one photo; give the positions of its keypoints by --positions POSITIONS.npy"
                 )
+        if view is not None:
+            sources = (plan.sources or [plan.target.name]) if kind == DATABASE else [name]
+            if not any(translator.takes_views(source, target) for source in sources):
+                translator.stream(sources[0], target).check_views(str(features))
         with console.status(f"reading {features}"):
             features_hash = database_hash(features) if kind == DATABASE else input_hash(features)
         config: dict[str, Any] = {
@@ -115,33 +152,41 @@ def translate(
         }
         config |= {} if frames is None else {"frames": input_hash(frames)}
         config |= {} if positions is None else {"positions": input_hash(positions)}
+        config |= {} if view is None else {"view": view.name}
         expected, summary = config_hash(config), out.with_name(out.name + ".json")
         if already_done(out, _found_hash(out, kind, summary), expected, overwrite, beside=[summary]):
             console.up_to_date(out)
-            return out
-        inputs = {"features": features, "model": named}
-        told = {**inputs, "source": name, "target": target, "packed": packed or None}
+            return
+        if dry_run.active():  # of several views
+            return
+        paths = {"features": features, "model": inputs.named}
+        told = {**paths, "source": name, "target": target, "packed": packed or None}
+        told |= {} if view is None else {"view": view.name}
         console.settings(f"xdesc translate -> {out}", told)
         start = time.perf_counter()
-        attributes = {"config_hash": expected, "model": model.name}
+        attributes = {"config_hash": expected, "model": model.name} | ({} if view is None else {"view": view.name})
         warnings: list[str] = []
         if kind == DATABASE:
-            streams = database.translate_images(reader, plan, out, translator, attributes, summary)
+            streams = database.translate_images(reader, plan, out, translator, attributes, summary, view)
             counts, warnings = plan.counts(), plan.warnings()
         else:
             stream = translator.stream(name, target, packed=packed, storage=True, kept=True)
             streams = [stream]
             if kind == ".h5":
-                counts = _translate_store(features, out, stream, attributes, translator.bundle.ratios, summary)
+                counts = _translate_store(features, out, stream, attributes, translator.bundle.ratios, summary, view)
             else:
-                counts = _translate_array(features, out, stream, summary, frames, positions)
-    _summarise(summary, streams, counts, warnings, {**config, "inputs": inputs}, time.perf_counter() - start)
+                counts = _translate_array(features, out, stream, summary, frames, positions, view)
+    _summarise(summary, streams, counts, warnings, {**config, "inputs": paths}, time.perf_counter() - start)
     console.result(out, figures=summary)
-    return out
 
 
-def _check_paths(features: Path, out: Path) -> str:
-    """The format of both, one of FORMATS or DATABASE."""
+def _suffix(features: Path) -> str:
+    """Of the files that are made of these features, one a view."""
+    return features.suffix if features.suffix in FORMATS else DATABASE
+
+
+def _check_paths(features: Path, *outputs: Path) -> str:
+    """The format of all, one of FORMATS or DATABASE."""
     if not features.exists():
         raise FileNotFoundError(f"{features}: no such file")
     kind = features.suffix
@@ -150,14 +195,15 @@ def _check_paths(features: Path, out: Path) -> str:
             kind = DATABASE if is_database(features) else kind
     if kind not in (*FORMATS, DATABASE):
         raise ValueError(f"{features}: is a {kind or 'nameless'} file, expected one of {FORMATS} or a COLMAP database")
-    if kind == DATABASE and out.suffix in FORMATS:
-        raise ValueError(f"{out}: {features} is a COLMAP database, so the output must be one, too")
-    if kind != DATABASE and out.suffix not in FORMATS:
-        raise ValueError(f"{out}: is a {out.suffix or 'nameless'} file, expected one of {FORMATS}")
-    if kind != DATABASE and features.suffix != out.suffix:
-        raise ValueError(f"{out}: {features} is a {features.suffix} file, so the output must be one, too")
-    if features.resolve() == out.resolve():
-        raise ValueError(f"{out}: is the input itself")
+    for out in outputs:
+        if kind == DATABASE and out.suffix in FORMATS:
+            raise ValueError(f"{out}: {features} is a COLMAP database, so the output must be one, too")
+        if kind != DATABASE and out.suffix not in FORMATS:
+            raise ValueError(f"{out}: is a {out.suffix or 'nameless'} file, expected one of {FORMATS}")
+        if kind != DATABASE and features.suffix != out.suffix:
+            raise ValueError(f"{out}: {features} is a {features.suffix} file, so the output must be one, too")
+        if features.resolve() == out.resolve():
+            raise ValueError(f"{out}: is the input itself")
     return kind
 
 
@@ -204,6 +250,7 @@ def _translate_store(
     attributes: dict[str, Any],
     ratios: dict[str, float],
     summary: Path,
+    view: View | None,
 ) -> dict[str, int]:
     """Translates photo by photo; returns counts for the summary."""
     invalid = 0
@@ -217,7 +264,7 @@ def _translate_store(
                 where, at = f"{features}: {name!r}", None
                 if stream.takes_context:
                     at = check_positions(photo.keypoints, len(photo), where, photo.image_size)
-                translated = stream(rows, where=where, frames=of_features(photo), positions=at)
+                translated = stream(rows, where=where, frames=of_features(photo), positions=at, view=view)
                 writer.write(name, dataclasses.replace(photo, descriptors=translated, real=None))
                 invalid += int((~photo.valid).sum())
             summary.unlink(missing_ok=True)
@@ -225,13 +272,14 @@ def _translate_store(
 
 
 def _translate_array(
-    features: Path, out: Path, stream: Stream, summary: Path, frames: Path | None, positions: Path | None
-) -> dict[str, int]:
+    features: Path, out: Path, stream: Stream, summary: Path, frames: Path | None, positions: Path | None,
+    view: View | None,
+) -> dict[str, int]:  # fmt: skip
     """Translates an array through memory maps; returns counts for the summary."""
     x = open_array(features)
     if not x.ndim:
         raise ValueError(f"{features}: holds a single value, expected an array [N, D]")
-    seen = check_frames(open_array(frames), len(x), str(frames)) if frames is not None else None
+    given = check_frames(open_array(frames), len(x), str(frames)) if frames is not None else None
     at = check_positions(open_array(positions), len(x), str(positions)) if positions is not None else None
     spec, step = stream.target, len(x) if stream.takes_context else ROWS  # rows of a photo go together
     with atomic(out) as temporary:
@@ -241,8 +289,11 @@ def _translate_array(
             task = bar.add_task("translating", total=len(y))
             for start in range(0, max(len(y), 1), max(step, 1)):
                 rows = slice(start, start + max(step, 1))
-                of_rows = [None if of is None else of[rows] for of in (seen, at)]
-                stream(x[rows], y[rows], where=str(features), first_row=start, frames=of_rows[0], positions=of_rows[1])
+                of_rows = [None if of is None else of[rows] for of in (given, at)]
+                stream(
+                    x[rows], y[rows], where=str(features), first_row=start, frames=of_rows[0], positions=of_rows[1],
+                    view=view,
+                )  # fmt: skip
                 bar.advance(task, len(y[rows]))
         y.flush()
         del y

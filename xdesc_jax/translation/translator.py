@@ -15,6 +15,7 @@ import numpy as np
 from xdesc_jax import pretrained
 from xdesc_jax.config import ContextConfig
 from xdesc_jax.descriptors import EMBEDDING_PREFIX, DescriptorSpec, from_stored
+from xdesc_jax.networks.views import renders
 from xdesc_jax.translation import bundle as model_file
 from xdesc_jax.translation import copies
 from xdesc_jax.translation.bundle import Bundle, Layers
@@ -147,6 +148,12 @@ class Translator:
     def takes_frames(self, source: str, target: str) -> bool:
         """Whether a translation needs the frames of the keypoints; ValueError where the model has none."""
         return any(map(self.bundle.takes_frames, self.route(source, target)))
+
+    def takes_views(self, source: str, target: str) -> bool:
+        """Whether other views of a photo give other rows (`networks.views`); ValueError where the model has none."""
+        if source == target:
+            return False
+        return renders(self.spec(source), self.spec(target), self.takes_frames(source, target))
 
     def takes_context(self, source: str, target: str) -> bool:
         """Whether a translation looks at the photo's other rows, and so needs all of them, and positions.
