@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.support.aligned_stores import write_aligned
 from xdesc_jax.data import open_source
 from xdesc_jax.data.around import Neighbourhood
 from xdesc_jax.data.records import records
 from xdesc_jax.data.schema import KEYPOINT, MASK, PHOTO
 from xdesc_jax.descriptors import DescriptorSpec
-from xdesc_jax.features.store import ImageFeatures, StoreWriter
 
 SPECS = {name: DescriptorSpec(name, 3, normalized=False) for name in ("a", "b")}
 AROUND = Neighbourhood(("a",), 3, 2)
@@ -19,16 +19,13 @@ AROUND = Neighbourhood(("a",), 3, 2)
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     """Six photos of 1 to 21 keypoints; a row of `a` holds its photo and number."""
-    folder = tmp_path_factory.mktemp("around")
-    for name, spec in SPECS.items():
-        with StoreWriter(folder / f"{name}.h5", spec) as store:
-            for photo in range(6):
-                n, rng = 1 + 4 * photo, np.random.default_rng(photo)
-                rows = np.column_stack([np.full(n, photo + 1), np.arange(n), np.ones(n)]).astype(np.float32)
-                shapes = {"scales": np.exp(rng.uniform(0, 2, n)), "oris": rng.uniform(-3, 3, n)}
-                xy = rng.uniform(0, 64, (n, 2))
-                store.write(f"{photo}.png", ImageFeatures(xy, rows, np.ones(n, bool), (64, 64), **shapes))
-    paths = tuple(folder / f"{name}.h5" for name in SPECS)
+    folder, photos = tmp_path_factory.mktemp("around"), []
+    for photo in range(6):
+        n, rng = 1 + 4 * photo, np.random.default_rng(photo)
+        rows = np.column_stack([np.full(n, photo + 1), np.arange(n), np.ones(n)]).astype(np.float32)
+        shapes = {"scales": np.exp(rng.uniform(0, 2, n)), "oris": rng.uniform(-3, 3, n)}
+        photos.append((dict.fromkeys(SPECS, rows), rng.uniform(0, 64, (n, 2)), shapes))
+    paths = write_aligned(folder, SPECS, photos)
     return records(folder / "records", paired=paths, format="npy", validation_share=0, rows_per_shard=16).path
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from xdesc_jax.descriptors import DescriptorSpec, get_spec, unit_rows
 from xdesc_jax.features.store import ImageFeatures, StoreWriter
 
+Photo = tuple[Mapping[str, np.ndarray], np.ndarray, Mapping[str, np.ndarray]]
 COUNTS = {"a.jpg": 5, "sub/b.jpg": 0, "été/日本.png": 17}
 
 
@@ -18,6 +20,22 @@ def random_rows(rng: np.random.Generator, count: int, spec: DescriptorSpec) -> n
         return rng.integers(1, 60, (count, spec.stored_width)).astype(np.uint8)
     rows = unit_rows(rng.standard_normal((count, spec.width)))
     return rows * np.float32(spec.storage_scale)
+
+
+def write_aligned(folder: Path, specs: dict[str, DescriptorSpec], photos: Iterable[Photo]) -> tuple[Path, ...]:
+    """A feature file of each descriptor over the same keypoints, all valid, of photos of 64 x 64 px: 0.png, 1.png ...
+
+    Args:
+        folder: for the files, <descriptor>.h5.
+        specs: the descriptors.
+        photos: of each, its rows by descriptor, positions [N, 2], and scales and orientations by name.
+    """
+    paths, photos = tuple(folder / f"{name}.h5" for name in specs), list(photos)
+    for path, (name, spec) in zip(paths, specs.items(), strict=True):
+        with StoreWriter(path, spec) as store:
+            for number, (rows, xy, shapes) in enumerate(photos):
+                store.write(f"{number}.png", ImageFeatures(xy, rows[name], np.ones(len(xy), bool), (64, 64), **shapes))
+    return paths
 
 
 def write_store(

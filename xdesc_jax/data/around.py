@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xdesc_jax.data.schema import KEYPOINT, MASK, NEIGHBOURS, PHOTO
+from xdesc_jax.data.schema import KEYPOINT, MASK, NEIGHBOURS
 from xdesc_jax.networks import neighbours
 
 AROUND_MASK, AROUND_KEYPOINT = f"{NEIGHBOURS}/{MASK}", f"{NEIGHBOURS}/{KEYPOINT}"
@@ -31,17 +31,16 @@ def column(name: str) -> str:
     return f"{NEIGHBOURS}/{name}"
 
 
-def with_neighbours(columns: Mapping[str, np.ndarray], around: Neighbourhood) -> dict[str, np.ndarray]:
-    """The columns of whole photos and `NEIGHBOURS`, the numbers of each row's neighbours, int32 [rows, K]."""
-    near = neighbours.find_by_photo(columns[PHOTO], columns[KEYPOINT], around.nearest, around.larger)
-    return {**columns, NEIGHBOURS: near}
+def neighbour_rows(photos: np.ndarray, keypoints: np.ndarray, around: Neighbourhood) -> np.ndarray:
+    """The column `NEIGHBOURS` of rows [rows] of whole photos: numbers of each row's neighbours, int32 [rows, K]."""
+    return neighbours.find_by_photo(photos, keypoints, around.nearest, around.larger)
 
 
 def take(columns: Mapping[str, Any], rows: Any, around: Neighbourhood | None, xp: ModuleType = np) -> dict[str, Any]:
     """The columns of some rows [...], and of their neighbours.
 
     Args:
-        columns: [rows, ...] each; with neighbours, as `with_neighbours` makes them.
+        columns: [rows, ...] each; with neighbours, `NEIGHBOURS` among them.
         rows: numbers of rows, of any shape.
         around: None for columns alone.
         xp: numpy, or jax.numpy.

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from xdesc_jax.data.around import Neighbourhood, take, with_neighbours
+from xdesc_jax.data.around import Neighbourhood, neighbour_rows, take
 from xdesc_jax.data.columns import open_column
-from xdesc_jax.data.schema import KEYPOINT, MASK, RecordInfo
+from xdesc_jax.data.schema import KEYPOINT, MASK, NEIGHBOURS, PHOTO, RecordInfo
 from xdesc_jax.data.source import Columns, Source
 
 ROW = "row"
@@ -35,11 +35,11 @@ class ResidentSet(Source):
         super().__init__(path, split, *args, **kwargs)
         self.arrays = load_arrays(self.info, split, list(self._columns))
         if around is not None:
-            keypoints = self.arrays[KEYPOINT]
+            keypoints = self.arrays[KEYPOINT].copy()
+            sigmas = keypoints[:, 2]
             # Without sigmas nothing is larger: whoever takes the batches tells what rows without frames lack.
-            known = np.where(np.isfinite(keypoints) & (keypoints > 0), keypoints, 1)[:, 2:3]
-            placed = {**self.arrays, KEYPOINT: np.concatenate([keypoints[:, :2], known, known], axis=1)}
-            self.arrays = with_neighbours(placed, around) | {KEYPOINT: keypoints}
+            sigmas[~((sigmas > 0) & np.isfinite(sigmas))] = 1
+            self.arrays[NEIGHBOURS] = neighbour_rows(self.arrays[PHOTO], keypoints, around)
             self.around = around
 
     resident = True

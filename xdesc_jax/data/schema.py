@@ -23,7 +23,7 @@ PATCH_SIZE = 32
 # Columns beside the descriptors, and the batch key of padding; no descriptor may bear these names.
 PATCH, KEYPOINT, PHOTO, MASK = "patch", "keypoint", "photo", "mask"
 PAIR, POINT = "pair", "point"
-NEIGHBOURS = "neighbours"  # of batches with context: 'neighbours/<column>', see `source.take`
+NEIGHBOURS = "neighbours"  # of batches with context: 'neighbours/<column>', see `around.take`
 RESERVED = (PATCH, KEYPOINT, PHOTO, MASK, PAIR, POINT, NEIGHBOURS)
 
 

@@ -98,8 +98,7 @@ def _forward(bundle: Bundle, network: str, x: np.ndarray, source: str) -> np.nda
     if bundle.takes_context(network) and bundle.context is not None:
         context = [(kernel.astype(np.float64), bias.astype(np.float64)) for kernel, bias in bundle.contexts[source]]
         frames, positions = bundle.sample.frames[source], bundle.sample.positions[source]
-        told = Surroundings(context, bundle.context, x, frames, positions, usable)(0, len(x))
-        x = np.concatenate([x, told], axis=1)
+        x = Surroundings(context, bundle.context, x, frames, positions, usable).inputs(0, len(x))
     for i, (kernel, bias) in enumerate(layers):
         x = (np.maximum(x, 0) if i else x) @ kernel.astype(np.float64) + bias
     return x

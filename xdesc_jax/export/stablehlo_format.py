@@ -79,15 +79,13 @@ def _told(
     import jax.numpy as jnp
 
     from xdesc_jax.export.photo_inputs import NO_FRAME
-    from xdesc_jax.networks.context import Around, geometry
-    from xdesc_jax.networks.frames import behind
-    from xdesc_jax.networks.mlp import pooled, unit
+    from xdesc_jax.networks.mlp import look_around, pooled, unit
 
     assert graph.context is not None
     # What is not there may hold anything, and no product may see it: 0 * NaN is NaN.
     there = mask[:, :, None]
     rows, offsets = (jnp.where(there, a.astype(jnp.float32), 0) for a in (rows, offsets))
     other_frames = jnp.where(there, other_frames, NO_FRAME)
-    rows = behind(unit(rows) if graph.source.normalized else rows, other_frames, graph.harmonics, jnp)
+    rows = unit(rows) if graph.source.normalized else rows
     with jax.default_matmul_precision("highest"):
-        return pooled(graph.context, x, Around(rows, geometry(frames, other_frames, offsets, jnp), mask))
+        return pooled(graph.context, x, look_around(rows, frames, other_frames, offsets, mask, graph.harmonics))

@@ -142,6 +142,20 @@ def pooled(layers: context_form.Layers, x: jax.Array, around: Around) -> jax.Arr
     return jnp.asarray(context_form.pool(layers, x, seen, around.geometry, around.mask, jnp))
 
 
+def look_around(rows: jax.Array, frames: Any, other_frames: Any, offsets: Any, mask: Any, harmonics: int) -> Around:
+    """What lies around N keypoints.
+
+    Args:
+        rows: canonical rows [N, K, D] of their neighbours.
+        frames: of the keypoints [N, 2].
+        other_frames, offsets: of the neighbours [N, K, 2], see `context.geometry`; sigmas over 0, also where none is.
+        mask: [N, K] bool, which neighbours there are.
+        harmonics: of the orientations.
+    """
+    geometry = context_form.geometry(frames, other_frames, offsets, jnp)
+    return Around(frame_form.behind(rows, other_frames, harmonics, jnp), geometry, mask)
+
+
 class Networks(NamedTuple):
     """What a model consists of; networks are keyed 'encoder/<name>', 'decoder/<name>' or 'pair/<s>/<t>'.
 

@@ -137,8 +137,8 @@ class Stream:
             rows = x if n == 0 else x[part]
             if around is None:
                 rows = canonical(rows, self.source, where=where, first_row=first_row + start, **self._form)
-            told = None if around is None else around(start, start + len(rows))
-            y = self._block(rows, None if frames is None else frames[part], told)
+            inputs = None if around is None else around.inputs(start, start + len(rows))
+            y = self._block(rows, None if frames is None else frames[part], inputs)
             out[start : start + len(rows)] = stored(y, self.target) if self._storage else y
         return out
 
@@ -166,8 +166,8 @@ class Stream:
         """Canonical rows -> float32 [N, D], the probability of each bit where the target is binary."""
         x, frames = x.astype(np.float32), self._checked(frames, len(x), where)
         positions = self._checked_positions(positions, len(x), where)
-        told = None if positions is None else self._surroundings(x, frames, positions)(0, len(x))
-        y = self._forward(x, frames, told)
+        inputs = None if positions is None else self._surroundings(x, frames, positions).inputs(0, len(x))
+        y = self._forward(x, frames, inputs)
         if self.target.binary:
             return _sigmoid(y)
         return _finish(y, self.target)
@@ -208,9 +208,9 @@ class Stream:
         usable = np.asarray(x.any(axis=1))
         return Surroundings(layers, config, self._networks[0].with_frames(x, frames), frames, positions, usable)
 
-    def _block(self, rows: np.ndarray, frames: np.ndarray | None, told: np.ndarray | None = None) -> np.ndarray:
+    def _block(self, rows: np.ndarray, frames: np.ndarray | None, inputs: np.ndarray | None) -> np.ndarray:
         x, zero = self._count(rows)
-        y = _finish(self._forward(x, frames, told), self.target)
+        y = _finish(self._forward(x, frames, inputs), self.target)
         if zero.any():
             y[zero] = 0
         return y
@@ -226,13 +226,15 @@ class Stream:
             self._deviation.update(x[~zero] if zeros else x)
         return x, zero
 
-    def _forward(self, x: np.ndarray, frames: np.ndarray | None, told: np.ndarray | None = None) -> np.ndarray:
+    def _forward(self, x: np.ndarray, frames: np.ndarray | None, inputs: np.ndarray | None) -> np.ndarray:
         """Raw output of the last network; the embedding between two networks has unit length.
 
-        `told` are the first network's surroundings, where it takes context.
+        `inputs` are the whole of what the first network takes of the rows, where it takes context.
         """
         for i, network in enumerate(self._networks):
-            x = network(unit_rows(x), frames) if i > 0 else network(x, frames, told)
+            if i > 0 or inputs is None:
+                inputs = network.with_frames(unit_rows(x) if i > 0 else x, frames)
+            x = network(inputs)
         return x
 
 
@@ -250,17 +252,9 @@ class _Network:
         assert frames is not None
         return frame_form.behind(x, frames, self._harmonics)
 
-    def __call__(self, x: np.ndarray, frames: np.ndarray | None, told: np.ndarray | None = None) -> np.ndarray:
-        """float32 [n, in] -> float32 [n, out], a buffer that the next call overwrites.
-
-        Args:
-            x: rows.
-            frames: of their keypoints, where the network takes them.
-            told: what goes behind both, [n, (H + 1) * W], where the network takes context.
-        """
-        x = self.with_frames(x, frames)
-        if told is not None:
-            x = np.concatenate([x, told], axis=1)
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """float32 [n, in], rows with all that the network takes behind them -> float32 [n, out], a buffer that the next
+        call overwrites."""
         if len(x) > len(self._buffers[0]):
             self._buffers = [np.empty((len(x), b.shape[1]), np.float32) for b in self._buffers]
         last = len(self._layers) - 1

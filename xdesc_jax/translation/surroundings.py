@@ -1,8 +1,9 @@
 """Surroundings: what the rows of one photo tell each other, where an encoder looks at a photo's other rows.
 
 In: all rows of a photo with frames and positions, and the layers of the source's context. Out: what is appended to the
-encoder's input, block by block: a row's neighbours are gathered for some rows at a time, so that they stay in the
-cache. Rows that are zero (not valid) are nobody's neighbours. Imports numpy; neighbours are found by scipy.
+encoder's input, and that input whole, block by block: a row's neighbours are gathered for some rows at a time, so that
+they stay in the cache. Rows that are zero (not valid) are nobody's neighbours. Imports numpy; neighbours are found by
+scipy.
 """
 
 from __future__ import annotations
@@ -51,6 +52,10 @@ class Surroundings:
             tokens = self._tokens_of(first, last, near, mask)
             out[first - start : last - start] = context.attend(self._layers, self._x[first:last], tokens, mask)
         return out
+
+    def inputs(self, start: int, stop: int) -> np.ndarray:
+        """What the encoder takes of these rows: with their frames, and behind them what they are told."""
+        return np.concatenate([self._x[start:stop], self(start, stop)], axis=1)
 
     def _tokens_of(self, first: int, last: int, near: np.ndarray, mask: np.ndarray) -> np.ndarray:
         """What stands for the neighbours, [n, K, W], as in `context.pool`, in buffers: a third of the time of new

@@ -8,10 +8,10 @@ import jax
 import numpy as np
 import pytest
 
+from tests.support.aligned_stores import write_aligned
 from xdesc_jax import cli
 from xdesc_jax.data.records import records
 from xdesc_jax.descriptors import DescriptorSpec, unit_rows
-from xdesc_jax.features.store import ImageFeatures, StoreWriter
 from xdesc_jax.train.randomness import row_keys
 from xdesc_jax.train.translators import step
 from xdesc_jax.translation.bundle import load
@@ -40,12 +40,7 @@ def toy(photo, n=70):
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("around")
-    for name, spec in SPECS.items():
-        with StoreWriter(folder / f"{name}.h5", spec) as store:
-            for photo in range(12):
-                rows, xy, shapes = toy(photo)
-                store.write(f"{photo}.png", ImageFeatures(xy, rows[name], np.ones(70, bool), (64, 64), **shapes))
-    paths = tuple(folder / f"{name}.h5" for name in SPECS)
+    paths = write_aligned(folder, SPECS, map(toy, range(12)))
     return records(folder / "records", paired=paths, format="npy", validation_share=0.25, rows_per_shard=64).path
 
 

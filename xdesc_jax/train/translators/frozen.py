@@ -76,11 +76,11 @@ def like(config: TrainConfig, bundle: Bundle) -> TrainConfig:
 
 def freeze_members(networks: Networks, bundle: Bundle, scales: Mapping[str, float]) -> Networks:
     """The networks with those of the bundle fixed, for rows divided by `scales` (1 where not named)."""
-    ones = dict.fromkeys(networks.names, 1.0)
+    ones, held = dict.fromkeys(networks.names, 1.0), bundle.weights()
     layers = {
         name: [{"kernel": k, "bias": b} for k, b in scaled(bundle, name, ones | dict(scales))]
         for name in networks.modules
-        if name in bundle.weights()
+        if name in held
     }
     return mlp.freeze(networks, layers)
 

@@ -17,8 +17,6 @@ from jax import lax
 
 from xdesc_jax.data.around import AROUND_KEYPOINT, AROUND_MASK, column
 from xdesc_jax.data.schema import KEYPOINT as FRAMES
-from xdesc_jax.networks import context as context_form
-from xdesc_jax.networks import frames as frame_form
 from xdesc_jax.networks import losses, mlp
 from xdesc_jax.networks.context import Around
 from xdesc_jax.networks.contrastive import contrastive_loss
@@ -58,9 +56,7 @@ def around_of(networks: Networks, inputs: Mapping[str, jax.Array], name: str) ->
         return None
     rows, keypoints = inputs[column(name)], inputs[AROUND_KEYPOINT]  # [B, K, D], [B, K, 4]: frame and offset
     frames, offsets = keypoints[..., :2], keypoints[..., 2:]
-    flat = frame_form.behind(rows.reshape(-1, rows.shape[-1]), frames.reshape(-1, 2), networks.harmonics, jnp)
-    geometry = context_form.geometry(inputs[FRAMES], frames, offsets, jnp)
-    return Around(flat.reshape(*rows.shape[:2], -1), geometry, inputs[AROUND_MASK])
+    return mlp.look_around(rows, inputs[FRAMES], frames, offsets, inputs[AROUND_MASK], networks.harmonics)
 
 
 def _trained(networks: Networks, changed: Mapping[str, Any]) -> dict[str, Any]:
