@@ -1,7 +1,8 @@
 """Rows from two or more feature files that describe the same keypoints, one descriptor a file.
 
-In: aligned .h5 files, ours or hloc's. Out: rows that are valid in all of them, photo by photo. The photos
-need not be at hand, so there is no patch column.
+In: aligned .h5 files, ours or hloc's; or folders of them, each with other keypoints and perhaps without a descriptor.
+Out: rows that are valid in all files of the folder, photo by photo, and zero where a folder lacks the descriptor. The
+photos need not be at hand, so there is no patch column.
 """
 
 from __future__ import annotations
@@ -10,20 +11,21 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from xdesc_jax.data.rows import described, keypoint_rows
-from xdesc_jax.data.schema import KEYPOINT
+from xdesc_jax.data.schema import KEYPOINT, named, parted
 from xdesc_jax.data.source import Columns
 from xdesc_jax.descriptors import DescriptorSpec, from_stored, get_spec, registered
 from xdesc_jax.features.store import FeatureStore, ImageFeatures, infer_spec
 from xdesc_jax.files.whole import input_hash
 
 KEYPOINT_TOLERANCE_PX = 1e-3
+SINGLE = ""  # label of the one set there is
 SHOWN = 5
 
 
@@ -31,44 +33,38 @@ class PairedStores:
     """Aligned feature files, opened and checked; use as a context manager.
 
     Args:
-        paths: two or more .h5 files.
+        paths: two or more .h5 files of the same keypoints; or folders with two or more each, as `xdesc extract` makes
+            them, one folder for each set of keypoints.
         descriptors: what they hold, in the same order, for files that do not say (hloc's). A name that is not
-            registered makes a real-valued descriptor of the file's width.
+            registered makes a real-valued descriptor of the file's width. Not with folders.
 
     Attributes:
         specs: the descriptors, by name.
-        names, has_patches, has_pairs, action, config: as for `rows.RowSource`.
+        names, has_patches, has_pairs, action, config: as for `rows.RowSource`; photos of several folders are named by
+            `schema.named`.
 
     Raises:
+        FileNotFoundError: no such file or folder.
         ValueError: fewer than two files, a descriptor that comes twice, or files that do not describe the
-            same keypoints; the first five differences are listed.
+            same keypoints (the first five differences are listed); files and folders together, folders of the same
+            name, or in which a name stands for different descriptors.
     """
 
     has_patches = has_pairs = False
     action = "reading"
 
     def __init__(self, paths: Sequence[Path], descriptors: Sequence[str] | None = None):
-        if len(paths) < 2:
-            raise ValueError(f"--paired takes two or more feature files, found {len(paths)}")
-        if descriptors and len(descriptors) != len(paths):
-            raise ValueError(f"--descriptors names {len(descriptors)} of {len(paths)} paired feature files")
+        sets = _sets(paths, descriptors or ())
         with contextlib.ExitStack() as stack:
-            self._stores = [
-                stack.enter_context(_open(path, name)) for path, name in itertools.zip_longest(paths, descriptors or ())
-            ]
+            self._sets = {
+                label: [stack.enter_context(_open(path, name)) for path, name in files] for label, files in sets.items()
+            }
             self.specs: dict[str, DescriptorSpec] = {}
-            for store in self._stores:
-                store.require_photos()
-                if store.spec.name in self.specs:
-                    raise ValueError(f"{store.path}: holds {store.spec.name!r}, as another paired file does")
-                self.specs[store.spec.name] = store.spec
-            check_aligned(self._stores)
-            self.names = self._stores[0].names
-            files = [
-                {"file": s.path.name, "bytes": s.path.stat().st_size, "content": input_hash(s.path)}
-                for s in self._stores
-            ]
-            self.config: dict[str, Any] = {"paired": files}
+            for stores in self._sets.values():
+                self.specs |= _checked_specs(stores, self.specs)
+            self.names = sorted(named(name, label) for label, stores in self._sets.items() for name in stores[0].names)
+            found = {label: [_identity(store.path) for store in stores] for label, stores in self._sets.items()}
+            self.config: dict[str, Any] = {"paired": found.get(SINGLE, found)}
             self._stack = stack.pop_all()
 
     def __enter__(self) -> PairedStores:
@@ -78,46 +74,103 @@ class PairedStores:
         self._stack.close()
 
     def rows(self) -> Iterator[tuple[str, Columns]]:
-        """Yields (photo, {column: [n, ...]}) with the rows that are valid in all files.
+        """Yields (photo, {column: [n, ...]}) with the rows that are valid in all files of its set.
 
         Raises:
             ValueError: a valid row is not finite or has a wrong norm.
         """
         for name in self.names:
-            yield name, rows_of(self._stores, name)
+            yield name, rows_of(self._sets, self.specs, name)
 
     def reader(self) -> PairedReader:
         """What reads the rows of single photos, also in other processes; the files are checked already."""
-        return PairedReader(tuple((store.path.absolute(), store.spec) for store in self._stores))
+        files = {label: [(s.path.absolute(), s.spec) for s in stores] for label, stores in self._sets.items()}
+        return PairedReader(files, self.specs)
 
 
 @dataclasses.dataclass(frozen=True)
 class PairedReader:
     """Reads the rows of any one photo; see `rows.RowReader`."""
 
-    files: tuple[tuple[Path, DescriptorSpec], ...]
+    files: Mapping[str, Sequence[tuple[Path, DescriptorSpec]]]
+    specs: Mapping[str, DescriptorSpec]
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Callable[[str], Columns]]:
         with contextlib.ExitStack() as stack:
-            yield functools.partial(rows_of, [stack.enter_context(FeatureStore(*file)) for file in self.files])
+            sets = {
+                label: [stack.enter_context(FeatureStore(*file)) for file in files]
+                for label, files in self.files.items()
+            }
+            yield functools.partial(rows_of, sets, self.specs)
 
 
-def rows_of(stores: Sequence[FeatureStore], name: str) -> Columns:
-    """The rows of one photo that are valid in all files.
+def rows_of(sets: Mapping[str, Sequence[FeatureStore]], specs: Mapping[str, DescriptorSpec], name: str) -> Columns:
+    """The rows of one photo that are valid in all files of its set; of descriptors that the set lacks, zeros.
 
     Raises:
         ValueError: a valid row is not finite or has a wrong norm.
     """
-    features = [store.read(name) for store in stores]
+    photo, label = parted(name) if SINGLE not in sets else (name, SINGLE)
+    stores = sets[label]
+    features = [store.read(photo) for store in stores]
     both: list[tuple[ImageFeatures, FeatureStore]] = list(zip(features, stores, strict=True))
     valid = np.logical_and.reduce([described(found, store.spec) for found, store in both])
     rows: Columns = {KEYPOINT: keypoint_rows(features)[valid]}
     for found, store in both:
         descriptors = found.descriptors[valid]
-        from_stored(descriptors, store.spec, f"{store.path}: {name!r}")
+        from_stored(descriptors, store.spec, f"{store.path}: {photo!r}")
         rows[store.spec.name] = descriptors.astype(store.spec.stored_dtype, copy=False)
-    return rows
+    lacking = {n: np.zeros((int(valid.sum()), s.stored_width), s.stored_dtype) for n, s in specs.items()}
+    return lacking | rows
+
+
+def _sets(paths: Sequence[Path], descriptors: Sequence[str]) -> dict[str, list[tuple[Path, str | None]]]:
+    """Files with the names of what they hold, where given, by set of keypoints."""
+    if missing := [path for path in paths if not path.exists()]:
+        raise FileNotFoundError(f"{missing[0]}: no such feature file, or folder of feature files")
+    folders = [path for path in paths if path.is_dir()]
+    if not folders:
+        if len(paths) < 2:
+            raise ValueError(f"--paired takes two or more feature files, found {len(paths)}")
+        if descriptors and len(descriptors) != len(paths):
+            raise ValueError(f"--descriptors names {len(descriptors)} of {len(paths)} paired feature files")
+        return {SINGLE: list(itertools.zip_longest(paths, descriptors))}
+    if len(folders) < len(paths):
+        file = next(path for path in paths if not path.is_dir())
+        raise ValueError(f"--paired: {folders[0]} is a folder and {file} a file, expected files or folders alone")
+    if descriptors:
+        raise ValueError(f"--descriptors names {list(descriptors)}, but files of folders say what they hold")
+    found: dict[str, list[tuple[Path, str | None]]] = {}
+    for folder in folders:
+        label, files = folder.resolve().name, sorted(folder.glob("*.h5"))
+        if len(files) < 2:
+            raise ValueError(
+                f"{folder}: has {len(files)} feature files (.h5), expected two or more of the same keypoints"
+            )
+        if label in found:
+            raise ValueError(f"--paired: two folders are named {label!r}, which names their photos; rename one")
+        found[label] = [(file, None) for file in files]
+    return {SINGLE: found.popitem()[1]} if len(found) == 1 else found
+
+
+def _checked_specs(stores: Sequence[FeatureStore], known: Mapping[str, DescriptorSpec]) -> dict[str, DescriptorSpec]:
+    """The descriptors of a set by name; raises ValueError where its files do not fit together or to the others."""
+    specs: dict[str, DescriptorSpec] = {}
+    for store in stores:
+        store.require_photos()
+        name = store.spec.name
+        if name in specs:
+            raise ValueError(f"{store.path}: holds {name!r}, as another paired file does")
+        if store.spec != known.get(name, store.spec):
+            raise ValueError(f"{store.path}: holds {name!r} of another form than a file of another folder")
+        specs[name] = store.spec
+    check_aligned(stores)
+    return specs
+
+
+def _identity(path: Path) -> dict[str, Any]:
+    return {"file": path.name, "bytes": path.stat().st_size, "content": input_hash(path)}
 
 
 def _open(path: Path, name: str | None) -> FeatureStore:

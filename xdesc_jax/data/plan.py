@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from xdesc_jax.data.deal import Deal
-from xdesc_jax.data.schema import SPLITS, TRAIN, VALIDATION
+from xdesc_jax.data.schema import SPLITS, TRAIN, VALIDATION, parted
 
 SplitBy = Literal["photo", "folder"]
 
@@ -97,13 +97,14 @@ def plan_rows(names: Sequence[str], counts: Mapping[str, int], settings: RecordS
 def split_photos(names: Sequence[str], validation_share: float, seed: int, by: SplitBy = "photo") -> dict[str, str]:
     """The split of each photo, by a hash of (seed, name): photos that come or go do not move the others.
 
-    Each split gets at least one photo where there are two and the share is above 0. By 'folder', the same of the
-    folders that names have in front of their last '/', so that photos of one folder are in one split.
+    Each split gets at least one photo where there are two and the share is above 0; all sets of keypoints of a photo are
+    in one. By 'folder', the same of the folders that names have in front of their last '/', so that photos of one
+    folder are in one split.
 
     Raises:
         ValueError: a name without folder, by 'folder'.
     """
-    unit_of = {name: name if by == "photo" else folder_of(name) for name in names}
+    unit_of = {name: parted(name)[0] if by == "photo" else folder_of(name) for name in names}
     units = list(dict.fromkeys(unit_of.values()))
     at = {unit: _hash01(seed, unit) for unit in units}
     split_of = {unit: VALIDATION if at[unit] < validation_share else TRAIN for unit in units}

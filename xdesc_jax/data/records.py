@@ -55,7 +55,9 @@ def records(
     Args:
         out: the folder to make; `xdesc train --data` takes it.
         photos: folder of photos, with any sub-folders.
-        paired: instead of photos, two or more feature files of the same keypoints.
+        paired: instead of photos, two or more feature files of the same keypoints; or folders of such files, as `xdesc
+            extract` makes them, one for each set of keypoints: a row has the descriptors of its folder, and training
+            takes of each pair of descriptors the rows that have both.
         descriptors: with photos, what to compute (brief and sift where not given); with feature files, what
             they hold, in order, where they do not say.
         keypoints: of photos: 'colmap' or 'opencv' (SIFT detectors), a learned descriptor whose network finds its own

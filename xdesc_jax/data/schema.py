@@ -24,7 +24,19 @@ PATCH_SIZE = 32
 PATCH, KEYPOINT, PHOTO, MASK = "patch", "keypoint", "photo", "mask"
 PAIR, POINT = "pair", "point"
 NEIGHBOURS = "neighbours"  # of batches with context: 'neighbours/<column>', see `around.take`
+_SET = "::"  # between a photo's name and that of a set of keypoints
 RESERVED = (PATCH, KEYPOINT, PHOTO, MASK, PAIR, POINT, NEIGHBOURS)
+
+
+def named(photo: str, keypoints: str) -> str:
+    """The name that records give a photo of which they hold several sets of keypoints; '' for the one set."""
+    return f"{photo}{_SET}{keypoints}" if keypoints else photo
+
+
+def parted(name: str) -> tuple[str, str]:
+    """The photo and its set of keypoints, of what `named` gave."""
+    photo, _, keypoints = name.rpartition(_SET)
+    return (photo, keypoints) if photo else (name, "")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,8 +56,9 @@ def columns_of(specs: Mapping[str, DescriptorSpec], has_patches: bool, has_pairs
 
     `keypoint` is (x, y, scale, orientation): px from the centre of the first pixel, sigma in px, radians;
     scale and orientation are NaN where the feature files do not have them. `photo` is the index into
-    `RecordInfo.photos`. Descriptors are in their stored form, binary ones packed. Records of pairs also hold
-    `pair`, the patch of the same point in another view, and `point`, a number that rows of one point share.
+    `RecordInfo.photos`. Descriptors are in their stored form, binary ones packed; all zero where one was not computed.
+    Records of pairs also hold `pair`, the patch of the same point in another view, and `point`, a number that rows of
+    one point share.
 
     Raises:
         ValueError: a descriptor has the name of another column.

@@ -13,7 +13,16 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from xdesc_jax.networks.losses import EXCLUDED, Rows, Sum, gather_rows, masked_sum, no_negatives, similarities
+from xdesc_jax.networks.losses import (
+    EXCLUDED,
+    Rows,
+    Sum,
+    gather_rows,
+    masked_sum,
+    no_negatives,
+    similarities,
+    usable_rows,
+)
 
 
 def contrastive_loss(
@@ -58,7 +67,7 @@ def contrastive_loss(
         excluded = no_negatives(rows, everyone, i, j)
         against = jnp.where(excluded, EXCLUDED, against)
         together = jnp.concatenate([own[:, None], against], axis=1) / temperature
-        usable = rows.mask & ~jnp.all(excluded, axis=1)
+        usable = usable_rows(rows, i, j) & ~jnp.all(excluded, axis=1)
         # What is masked would give NaN gradients of infinite logits.
         lost = jax.nn.logsumexp(jnp.where(usable[:, None], together, 0.0), axis=1) - own / temperature
         return lost, usable

@@ -69,16 +69,21 @@ class Rows(NamedTuple):
 
     embeddings: jax.Array  # [A, B, E]; unit rows in the joint space
     ids: jax.Array  # [A, B] uint32, equal for equal descriptors
-    mask: jax.Array  # [B] bool, False for padding
+    mask: jax.Array  # bool, False for padding: [B], or [A, B] where not all descriptors have every row
     points: jax.Array  # [B] int32, equal for patches of the same 3D point
+
+
+def usable_rows(rows: Rows, i: jax.Array, j: jax.Array) -> jax.Array:
+    """Which rows both descriptors of a pair have, [..., B] bool; [B] where all descriptors have the same."""
+    return rows.mask if rows.mask.ndim == 1 else rows.mask[i] & rows.mask[j]
 
 
 def gather_rows(rows: Rows, axis_name: str | None) -> Rows:
     """The rows of all devices, in device order; differentiable."""
     if axis_name is None:
         return rows
-    gather = lambda x, axis: lax.all_gather(x, axis_name, axis=axis, tiled=True)  # noqa: E731
-    return Rows(gather(rows.embeddings, 1), gather(rows.ids, 1), gather(rows.mask, 0), gather(rows.points, 0))
+    gather = lambda x, axis: lax.all_gather(x, axis_name, axis=axis % x.ndim, tiled=True)  # noqa: E731
+    return Rows(gather(rows.embeddings, 1), gather(rows.ids, 1), gather(rows.mask, -1), gather(rows.points, 0))
 
 
 def matching_loss(
@@ -98,7 +103,7 @@ def matching_loss(
     Negatives are mined over the global batch without gradient; only the chosen distances are differentiated.
     Rows that equal the anchor's descriptor or the positive's (the same patch twice, equal BRIEF codes), or
     show the same 3D point, are no negatives: at distance 0 from the positive they would cancel it. An anchor
-    left without any negative does not count.
+    left without any negative does not count. Of a pair, rows that one of the two does not have take no part.
 
     Args:
         rows: this device's rows, [A, b, ...].
@@ -117,7 +122,7 @@ def matching_loss(
     """
     everyone = gather_rows(rows, axis_name)
     held, held_by_all = jax.tree.map(lax.stop_gradient, (rows, everyone))
-    together = max(1, ELEMENTS // (len(rows.mask) * min(len(everyone.mask), COLUMNS)))
+    together = max(1, ELEMENTS // (len(rows.points) * min(len(everyone.points), COLUMNS)))
     negatives = lax.map(
         lambda pair: hardest_negatives(held, held_by_all, pair[0], pair[1], axis_name, precision=precision), pairs,
         batch_size=min(together, len(pairs)),
@@ -162,7 +167,7 @@ def target_matching_loss(
         natives: [b, D] the rows themselves in the same form.
         source_ids: [S, b] uint32, equal for equal source rows; see `row_ids`.
         target_ids: [b] uint32, likewise for the native rows.
-        mask: [b] bool, False for padding.
+        mask: [b] bool, False for padding; or [S + 1, b], those of the translations and behind them of the native rows.
         points: [b] int32, equal for patches of the same 3D point.
         margin: in units of the distance.
         distance: 'euclidean' or 'squared'.
@@ -217,7 +222,9 @@ def triplets(
     With `both`, neg is the smaller of the distances from anchor and from positive to the negative of each.
     """
     i, j = pairs[:, 0], pairs[:, 1]
-    counted = rows.mask if use is None else use[:, None] & rows.mask
+    counted = usable_rows(rows, i, j)
+    if use is not None:
+        counted = use[:, None] & counted
     forward, backward, has_forward, has_backward = jax.tree.map(lax.stop_gradient, negatives)
     z, z_all = rows.embeddings, everyone.embeddings
     length = l2_norm if distance == "euclidean" else lambda v: jnp.sum(v * v, axis=-1)
@@ -268,7 +275,7 @@ def hardest_negatives(
     else:
         forward_best, forward, backward_best, backward = _best_of_blocks(row, column, blocks, unit_length, precision)
     if axis_name is not None:
-        size = len(rows.mask)
+        size = len(rows.points)
         device = lax.axis_index(axis_name)
         best = lax.all_gather(backward_best, axis_name)  # [devices, B]
         index = lax.all_gather(backward + device * size, axis_name)
@@ -302,7 +309,7 @@ def no_negatives(rows: Rows, everyone: Rows, i: jax.Array, j: jax.Array) -> jax.
 
 
 def _side(rows: Rows, of: jax.Array, i: jax.Array, j: jax.Array) -> _Side:
-    return _Side(rows.embeddings[of], rows.ids[i], rows.ids[j], rows.points, rows.mask)
+    return _Side(rows.embeddings[of], rows.ids[i], rows.ids[j], rows.points, usable_rows(rows, i, j))
 
 
 def _excluded(row: _Side, column: _Side) -> jax.Array:

@@ -12,17 +12,19 @@ from jax import lax
 BLOCK = 1024  # query rows compared at a time
 
 
-def share_found_first(query: jax.Array, database: jax.Array) -> jax.Array:
+def share_found_first(query: jax.Array, database: jax.Array, mask: jax.Array | None = None) -> jax.Array:
     """Share of query rows whose nearest database row is their own partner; one of k rows as near counts 1 / k.
 
     Args:
         query: [N, D] float32.
         database: [N, D] float32; row n is the partner of query row n.
+        mask: [N] bool, which rows take part on both sides; None: all.
 
     Returns:
-        A float32; matrices of `BLOCK` rows are made one after another.
+        A float32, 0 where no row takes part; matrices of `BLOCK` rows are made one after another.
     """
-    half_squares = 0.5 * jnp.sum(database * database, axis=1)
+    there = jnp.ones(len(query), bool) if mask is None else mask
+    half_squares = jnp.where(there, 0.5 * jnp.sum(database * database, axis=1), jnp.inf)
 
     def hit(own: tuple[jax.Array, jax.Array]) -> jax.Array:
         row, partner = own
@@ -33,7 +35,8 @@ def share_found_first(query: jax.Array, database: jax.Array) -> jax.Array:
         return jnp.where(jnp.all(closeness <= closeness[partner] + tolerance), 1.0 / as_near, 0.0)
 
     count = len(query)
-    return jnp.sum(lax.map(hit, (query, jnp.arange(count)), batch_size=min(BLOCK, count))) / count
+    hits = lax.map(hit, (query, jnp.arange(count)), batch_size=min(BLOCK, count))
+    return jnp.sum(jnp.where(there, hits, 0.0)) / jnp.maximum(jnp.sum(there), 1)
 
 
 rank1 = jax.jit(share_found_first)

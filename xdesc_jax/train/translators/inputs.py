@@ -35,7 +35,6 @@ from xdesc_jax.translation.deviation import RowStatistics
 
 STATISTICS_ROWS = 65536
 SAMPLE_ROWS = 64
-POSITIONS = "positions"
 
 InputsOf = Callable[[Batch, jax.Array], dict[str, jax.Array]]
 
@@ -48,7 +47,8 @@ class Statistics:
         rows: mean, deviation and spread over photos of canonical rows, bits as 0 and 1.
         scale: the root mean square norm where the descriptor is neither binary nor of unit length, else 1;
             training divides by it, so that every translation loss is in units of a descriptor's length.
-        sample: up to 64 rows in stored form, aligned between descriptors; with context, all of one photo.
+        sample: up to 64 rows in stored form, aligned between descriptors where some rows have all of them; with
+            context, all of one photo.
         frames: of the sample's keypoints, [n, 2] float32; None where the model takes none.
         positions: theirs, px, [n, 2] float32; None without context.
         log2_sigma: mean over the training rows; None where the model takes no frames.
@@ -243,33 +243,51 @@ def measure_statistics(
     ones = dict.fromkeys(specs, 1.0)
     inputs_of = inputs_function(config, specs, ones, augment=False)
 
-    def with_positions(batch: Batch, keys: jax.Array) -> dict[str, jax.Array]:
-        return inputs_of(batch, keys) | ({POSITIONS: batch[FRAMES][:, :2]} if FRAMES in batch else {})
+    def with_keypoints(batch: Batch, keys: jax.Array) -> dict[str, jax.Array]:
+        return {name: inputs_of(batch, keys)[name] for name in specs} | {n: batch[n] for n in (FRAMES,) if n in batch}
 
     # What lies around rows is made of the same rows, and would be many times as large.
     own = ({n: x for n, x in batch.items() if not n.startswith(f"{NEIGHBOURS}/")} for batch in source.epoch(0))
-    found, photos = collect_rows(own, with_positions, rows)
-    frames, positions = found.pop(FRAMES, None), found.pop(POSITIONS, None)
-    if frames is not None:
+    found, photos = collect_rows(own, with_keypoints, rows)
+    keypoints = found.pop(FRAMES, None)
+    shown = _sample_rows(found, photos, source)
+    framed = [name for name, spec in specs.items() if spec.frame == frame_form.KEYPOINT]
+    frames = positions = log2_sigma = None
+    if keypoints is not None:
+        told = keypoints[np.logical_or.reduce([found[name].any(axis=1) for name in framed])][:, 2:]
         try:
-            frame_form.check(frames, len(photos))
+            log2_sigma = frame_form.mean_log2_sigma(frame_form.check(told, len(told)))
         except ValueError as error:
             raise ValueError(
                 f"{source.info.path}: the model takes the keypoints' frames, which these rows lack: {error}; make "
                 "records of keypoints with scales and orientations"
             ) from error
-    shown = np.arange(len(photos))
-    if source.around is not None:  # rows of one photo, which are each other's neighbours
-        shown = np.flatnonzero(photos == np.bincount(photos).argmax())
-    shown = shown[:SAMPLE_ROWS]
+        frames = keypoints[shown[framed[0]], 2:]
+        positions = keypoints[shown[framed[0]], :2] if source.around is not None else None
     return Statistics(
         rows={name: RowStatistics.of(x, photos) for name, x in found.items()},
         scale={name: typical_norm(x) if plain(specs[name]) else 1.0 for name, x in found.items()},
-        sample={name: stored(_canonical(x[shown], specs[name]), specs[name]) for name, x in found.items()},
-        frames=None if frames is None else frames[shown],
-        log2_sigma=None if frames is None else frame_form.mean_log2_sigma(frames),
-        positions=positions[shown] if positions is not None and source.around is not None else None,
+        sample={name: stored(_canonical(x[shown[name]], specs[name]), specs[name]) for name, x in found.items()},
+        frames=frames,
+        log2_sigma=log2_sigma,
+        positions=positions,
     )
+
+
+def _sample_rows(found: Mapping[str, np.ndarray], photos: np.ndarray, source: Source) -> dict[str, np.ndarray]:
+    """Which rows show a descriptor, as many of each: the same ones where some rows have all descriptors."""
+    held = {name: x.any(axis=1) for name, x in found.items()}
+    if without := [name for name, rows in held.items() if not rows.any()]:
+        raise ValueError(f"{source.info.path}: none of the first {len(photos)} rows has {without[0]!r}")
+    every = np.logical_and.reduce(list(held.values()))
+    chosen = {}
+    for name, own in held.items():
+        rows = np.flatnonzero(every if every.any() else own)
+        if source.around is not None:  # rows of one photo, which are each other's neighbours
+            rows = rows[photos[rows] == np.bincount(photos[rows]).argmax()]
+        chosen[name] = rows[:SAMPLE_ROWS]
+    count = min(map(len, chosen.values()))
+    return {name: rows[:count] for name, rows in chosen.items()}
 
 
 def plain(spec: DescriptorSpec) -> bool:

@@ -37,15 +37,20 @@ def apply_training(
     return raw, changed.get("batch_stats", {})
 
 
+def held_rows(names: Sequence[str], inputs: Mapping[str, jax.Array], mask: jax.Array) -> jax.Array:
+    """Which rows each descriptor has, [A, B] bool: not those that are all zero, as where it was not computed."""
+    return jnp.stack([jnp.any(inputs[name] != 0, axis=-1) for name in names]) & mask
+
+
 def embed_all(
-    networks: Networks, params: Any, stats: Any, inputs: Mapping[str, jax.Array], mask: jax.Array
+    networks: Networks, params: Any, stats: Any, inputs: Mapping[str, jax.Array], held: jax.Array
 ) -> tuple[jax.Array, dict[str, Any]]:
-    """Unit embeddings of all descriptors stacked, [A, B, E], and new running statistics."""
+    """Unit embeddings of all descriptors stacked, [A, B, E], and new running statistics of the rows held [A, B]."""
     embeddings = []
     changed: dict[str, Any] = {f"context/{name}": {} for name in networks.with_context}  # which have no statistics
-    for name in networks.names:
+    for name, own in zip(networks.names, held, strict=True):
         key, around = f"encoder/{name}", around_of(networks, inputs, name)
-        raw, changed[key] = apply_training(networks, params, stats, key, inputs[name], mask, inputs.get(FRAMES), around)
+        raw, changed[key] = apply_training(networks, params, stats, key, inputs[name], own, inputs.get(FRAMES), around)
         embeddings.append(mlp.unit(raw))
     return jnp.stack(embeddings), _trained(networks, changed)
 
@@ -152,34 +157,35 @@ def target_matching_sums(
     predictions: Mapping[str, jax.Array],
     source_ids: Mapping[str, jax.Array],
     inputs: Mapping[str, jax.Array],
-    mask: jax.Array,
+    held: jax.Array,
     triplet: Triplet,
-    uses: Mapping[str, jax.Array] | None,
+    masks: Mapping[str, jax.Array],
 ) -> Sum:
     """L^R over targets.
 
     Args:
         predictions: translations [S, b, D] by target name, logits where binary.
         source_ids: [S, b] by target name, `losses.row_ids` of the rows that they were made from.
-        uses: [S] bool by target name, which sources count; None: all.
+        held: [A, b] bool, which rows each descriptor has.
+        masks: [S, b] bool by target name, which rows of which source count.
     """
-    points = point_numbers(mask, triplet.axis_name)
+    points = point_numbers(held[0], triplet.axis_name)
     sums = {}
     for name, rows in predictions.items():
         spec, natives = networks.specs[name], inputs[name]
+        mask = jnp.concatenate([masks[name], held[networks.names.index(name)][None]])
         made = jax.nn.sigmoid(rows) if spec.binary else rows
         of = (made, natives, source_ids[name], losses.row_ids(natives), mask, points)
-        use, axis_name = None if uses is None else uses[name], triplet.axis_name
         if triplet.temperature is not None:
             together, pairs = losses.target_rows(*of, spec.binary)
             sums[name] = contrastive_loss(
                 together, pairs, triplet.temperature,
-                use=use, unit_length=spec.normalized, precision=triplet.precision, axis_name=axis_name,
+                unit_length=spec.normalized, precision=triplet.precision, axis_name=triplet.axis_name,
             )  # fmt: skip
             continue
         sums[name] = losses.target_matching_loss(
             *of, triplet.target_margin, triplet.distance,
-            use=use, binary=spec.binary, unit_length=spec.normalized, precision=triplet.precision, axis_name=axis_name,
+            binary=spec.binary, unit_length=spec.normalized, precision=triplet.precision, axis_name=triplet.axis_name,
         )  # fmt: skip
     return total(sums)
 
@@ -197,24 +203,24 @@ def encoder_decoder_loss(
 ) -> tuple[dict[str, Sum], dict[str, Any]]:
     """Translation and matching sums of the encoder-decoder model, and new running statistics.
 
-    Descriptors that are not `active` count in none of them, and so receive no gradient.
+    Descriptors that are not `active` count in none of them, and so receive no gradient; nor does a descriptor through
+    rows that it does not have.
     """
-    embeddings, encoder_stats = embed_all(networks, params, stats, inputs, mask)
+    held = held_rows(networks.names, inputs, mask)
+    embeddings, encoder_stats = embed_all(networks, params, stats, inputs, held)
     ids = jnp.stack([losses.row_ids(inputs[name]) for name in networks.names])
     chosen, pairs = pairs_of(networks, variant, key, active)
     # Gradients with respect to the embeddings are then one sum over targets, however many there are.
     for_each_target = jnp.broadcast_to(embeddings, (len(networks.names), *embeddings.shape))
     sources = {name: for_each_target[networks.names.index(name)][of] for name, of in chosen.items()}
-    uses, used_pairs = None, None
+    masks = {name: held[of] & held[networks.names.index(name)] for name, of in chosen.items()}
+    used_pairs = None
     if active is not None:
         uses = {name: active[of] & active[networks.names.index(name)] for name, of in chosen.items()}
+        masks = {name: uses[name][:, None] & mask for name, mask in masks.items()}
         used_pairs = active[pairs[:, 0]] & active[pairs[:, 1]]
-    masks = {
-        name: jnp.broadcast_to(mask, x.shape[:2]) if uses is None else uses[name][:, None] & mask
-        for name, x in sources.items()
-    }
     by_target, predictions, decoder_stats = translation_loss(networks, params, stats, sources, inputs, masks)
-    rows = Rows(embeddings, ids, mask, point_numbers(mask, triplet.axis_name))
+    rows = Rows(embeddings, ids, held, point_numbers(mask, triplet.axis_name))
     if triplet.temperature is not None:
         matching = contrastive_loss(
             rows, pairs, triplet.temperature,
@@ -229,7 +235,7 @@ def encoder_decoder_loss(
     sums = {"translation": total(by_target), "matching": matching}
     if triplet.target_matching:
         ids_of = {name: ids[of] for name, of in chosen.items()}
-        sums["target_matching"] = target_matching_sums(networks, predictions, ids_of, inputs, mask, triplet, uses)
+        sums["target_matching"] = target_matching_sums(networks, predictions, ids_of, inputs, held, triplet, masks)
     return sums, encoder_stats | decoder_stats
 
 
@@ -244,27 +250,28 @@ def pair_loss(
 ) -> tuple[dict[str, Sum], dict[str, Any]]:
     """Translation sums of the pair networks (they have no joint space), and new running statistics."""
     errors, changed = {}, {}
-    used: dict[str, list[jax.Array]] = {name: [] for name in networks.names}
+    held = held_rows(networks.names, inputs, mask)
+    counted: dict[str, list[jax.Array]] = {name: [] for name in networks.names}
     predictions: dict[str, list[jax.Array]] = {name: [] for name in networks.names}
     ids_of: dict[str, list[jax.Array]] = {name: [] for name in networks.names}
     for key in networks.modules:
         _, source, target = key.split("/")
-        raw, changed[key] = apply_training(networks, params, stats, key, inputs[source], mask, inputs.get(FRAMES))
+        i, j = networks.names.index(source), networks.names.index(target)
+        both = held[i] & held[j]
+        raw, changed[key] = apply_training(networks, params, stats, key, inputs[source], both, inputs.get(FRAMES))
         spec = networks.specs[target]
         prediction = mlp.finish(raw, spec)
-        use = jnp.array(True)
-        if active is not None:
-            use = active[networks.names.index(source)] & active[networks.names.index(target)]
-        used[target].append(use)
-        errors[key] = losses.masked_sum(losses.translation_error(prediction, inputs[target], spec.binary), mask & use)
+        used = both if active is None else both & active[i] & active[j]
+        counted[target].append(used)
+        errors[key] = losses.masked_sum(losses.translation_error(prediction, inputs[target], spec.binary), used)
         predictions[target].append(prediction)
         ids_of[target].append(losses.row_ids(inputs[source]))
     sums = {"translation": total(errors), "matching": Sum(jnp.zeros(()), jnp.zeros(()))}
     if triplet.target_matching:
         made = {name: jnp.stack(rows) for name, rows in predictions.items()}
         ids = {name: jnp.stack(rows) for name, rows in ids_of.items()}
-        uses = {name: jnp.stack(flags) for name, flags in used.items()}
-        sums["target_matching"] = target_matching_sums(networks, made, ids, inputs, mask, triplet, uses)
+        masks = {name: jnp.stack(rows) for name, rows in counted.items()}
+        sums["target_matching"] = target_matching_sums(networks, made, ids, inputs, held, triplet, masks)
     return sums, changed
 
 

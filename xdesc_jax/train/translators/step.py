@@ -98,8 +98,7 @@ def read_inputs(batch: Batch, specs: Mapping[str, DescriptorSpec], scales: Mappi
     rows = {name: canonical_rows(batch[name], spec, scales[name]) for name, spec in specs.items()}
     if FRAMES not in batch:
         return rows
-    # Rows of padding are zero, and so would be their sigma, of which the networks take the logarithm.
-    rows[FRAMES] = jnp.where(batch[MASK][:, None], batch[FRAMES][:, 2:], 1.0)
+    rows[FRAMES] = _usable_frames(batch[FRAMES][:, 2:], batch[MASK])
     if AROUND_MASK not in batch:
         return rows
     there = batch[AROUND_MASK]
@@ -108,9 +107,15 @@ def read_inputs(batch: Batch, specs: Mapping[str, DescriptorSpec], scales: Mappi
         flat = canonical_rows(near.reshape(-1, near.shape[-1]), specs[name], scales[name])
         rows[column(name)] = flat.reshape(*there.shape, -1)
     keypoints = batch[AROUND_KEYPOINT]
-    frames = jnp.where(there[..., None], keypoints[..., 2:], 1.0)
+    frames = _usable_frames(keypoints[..., 2:], there)
     offsets = keypoints[..., :2] - batch[FRAMES][:, None, :2]
     return rows | {AROUND_KEYPOINT: jnp.concatenate([frames, offsets], axis=-1), AROUND_MASK: there}
+
+
+def _usable_frames(frames: jax.Array, there: jax.Array) -> jax.Array:
+    """Frames [..., 2], with finite ones where a row is padding, whose sigma is 0, or of a keypoint that has none: the
+    networks take the logarithm, and not even what is masked may be NaN."""
+    return jnp.where(there[..., None] & jnp.isfinite(frames), frames, 1.0)
 
 
 def thinned(inputs: dict[str, jax.Array], keys: jax.Array, least_share: float) -> dict[str, jax.Array]:

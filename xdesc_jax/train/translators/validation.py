@@ -1,6 +1,7 @@
 """Validation: how well every source translates to every target, and matches in the joint space.
 
-In: variables, aligned rows of photos not trained on, and what the networks are told of their keypoints. Out:
+In: variables, aligned rows of photos not trained on, and what the networks are told of their keypoints; all of a pair
+is measured on the rows that both have. Out:
 translation error per pair, bit accuracy, and rank-1 retrieval for every source -> target and for every pair in the
 joint space. All of it is one program, whose size grows with the number of descriptors and not with that of their pairs,
 and leaves the device in one transfer.
@@ -22,7 +23,7 @@ from xdesc_jax.data.schema import KEYPOINT as FRAMES
 from xdesc_jax.networks import losses, mlp
 from xdesc_jax.networks.mlp import Networks, Variables
 from xdesc_jax.train.rank1 import share_found_first
-from xdesc_jax.train.translators.objective import around_of
+from xdesc_jax.train.translators.objective import around_of, held_rows
 
 Rows = Mapping[str, jax.Array]
 Figures = dict[str, Any]
@@ -74,18 +75,23 @@ def _of_joint_space(networks: Networks, variables: Variables, rows: Rows) -> dic
     embedded = jnp.stack([  # [A, N, E]
         mlp.embed(networks, variables, rows[name], name, frames, around_of(networks, rows, name)) for name in names
     ])  # fmt: skip
+    held = _held(networks, rows)
     found: dict[str, dict[Any, jax.Array]] = {"translation_error": {}, "bit_accuracy": {}, "rank1": {}}
-    for target in names:
+    for own, target in zip(held, names, strict=True):
 
-        def one(z: jax.Array, target: str = target) -> dict[str, jax.Array]:
+        def one(source: tuple[jax.Array, jax.Array], target: str = target) -> dict[str, jax.Array]:
+            z, mask = source
             raw = mlp.apply(networks, variables, f"decoder/{target}", z, frames)
-            return _compared(networks, mlp.finish(raw, networks.specs[target]), rows[target], target)
+            return _compared(networks, mlp.finish(raw, networks.specs[target]), rows[target], mask, target)
 
-        for measure, values in lax.map(one, embedded).items():
+        for measure, values in lax.map(one, (embedded, held & own)).items():
             found[measure] |= {(source, target): values[i] for i, source in enumerate(names)}
     first, second = np.triu_indices(len(names), k=1)
     if len(first):
-        joint = lax.map(lambda pair: share_found_first(embedded[pair[0]], embedded[pair[1]]), (first, second))
+        joint = lax.map(
+            lambda pair: share_found_first(embedded[pair[0]], embedded[pair[1]], held[pair[0]] & held[pair[1]]),
+            (first, second),
+        )
         found["joint_rank1"] = {
             (names[a], names[b]): joint[n] for n, (a, b) in enumerate(zip(first, second, strict=True))
         }
@@ -93,24 +99,33 @@ def _of_joint_space(networks: Networks, variables: Variables, rows: Rows) -> dic
 
 
 def _of_pair_networks(networks: Networks, variables: Variables, rows: Rows) -> dict[str, dict[Any, jax.Array]]:
+    held = dict(zip(networks.names, _held(networks, rows), strict=True))
     found: dict[str, dict[Any, jax.Array]] = {"translation_error": {}, "bit_accuracy": {}, "rank1": {}}
     for source in networks.names:
         for target in networks.names:
             if source != target:
                 predicted = mlp.translate(networks, variables, rows[source], source, target, rows.get(FRAMES))
-                for measure, value in _compared(networks, predicted, rows[target], target).items():
+                mask = held[source] & held[target]
+                for measure, value in _compared(networks, predicted, rows[target], mask, target).items():
                     found[measure][source, target] = value
     return found
 
 
-def _compared(networks: Networks, predicted: jax.Array, wanted: jax.Array, target: str) -> dict[str, jax.Array]:
-    """Figures of translations [N, D] (logits where binary) to the target's own rows [N, D]."""
+def _held(networks: Networks, rows: Rows) -> jax.Array:
+    """Which rows each descriptor has, [A, N] bool."""
+    return held_rows(networks.names, rows, jnp.ones(len(rows[networks.names[0]]), bool))
+
+
+def _compared(
+    networks: Networks, predicted: jax.Array, wanted: jax.Array, mask: jax.Array, target: str
+) -> dict[str, jax.Array]:
+    """Figures of translations [N, D] (logits where binary) to the target's own rows [N, D], where `mask` [N] is set."""
     binary = networks.specs[target].binary
-    found = {"translation_error": jnp.mean(losses.translation_error(predicted, wanted, binary))}
+    found = {"translation_error": losses.masked_sum(losses.translation_error(predicted, wanted, binary), mask).mean()}
     if binary:
         predicted = (predicted > 0).astype(jnp.float32)  # logit 0 is probability 0.5
-        found["bit_accuracy"] = jnp.mean(predicted == wanted)
-    return found | {"rank1": share_found_first(predicted, wanted)}
+        found["bit_accuracy"] = losses.masked_sum(jnp.mean(predicted == wanted, axis=-1), mask).mean()
+    return found | {"rank1": share_found_first(predicted, wanted, mask)}
 
 
 def _figures(names: Sequence[str], found: Mapping[str, Mapping[Any, Any]]) -> Figures:
