@@ -137,3 +137,60 @@ def test_an_affine_shape_gives_scale_and_orientation():
     a = scale * np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]], np.float32)
     features = ImageFeatures(np.zeros((1, 2), np.float32), np.zeros((1, 4)), np.ones(1, bool), (9, 9), affine=a[None])
     np.testing.assert_allclose(keypoint_rows([features]), [[0, 0, scale, turn]], rtol=1e-6)
+
+
+def folders(tmp_path, photos=("a.jpg", "b.jpg")):
+    """Two sets of keypoints, of which the second has no tfeat."""
+    counts = {"wide": dict.fromkeys(photos, 7), "own": {photos[0]: 4, "c.jpg": 6}}
+    held = {"wide": ("brief", "sift", "tfeat"), "own": ("brief", "sift")}
+    for label, names in held.items():
+        (tmp_path / label).mkdir()
+        for seed, name in enumerate(names):
+            write_store(tmp_path / label / f"{name}.h5", name, counts[label], seed=seed)
+    return [tmp_path / "wide", tmp_path / "own"]
+
+
+def test_folders_are_sets_of_keypoints_and_rows_of_what_one_lacks_are_zero(tmp_path):
+    with PairedStores(folders(tmp_path)) as source:
+        assert source.names == ["a.jpg::own", "a.jpg::wide", "b.jpg::wide", "c.jpg::own"]
+        assert list(source.specs) == ["brief", "sift", "tfeat"]
+        found = dict(source.rows())
+        with source.reader().open() as read:
+            np.testing.assert_array_equal(read("c.jpg::own")["sift"], found["c.jpg::own"]["sift"])
+    with FeatureStore(tmp_path / "own" / "sift.h5") as own:
+        np.testing.assert_array_equal(found["a.jpg::own"]["sift"], own.read("a.jpg").descriptors)
+    assert {name: len(rows["tfeat"]) for name, rows in found.items()} == {
+        "a.jpg::own": 4, "a.jpg::wide": 6, "b.jpg::wide": 6, "c.jpg::own": 5,
+    }  # fmt: skip
+    assert all(rows["tfeat"].any() == name.endswith("wide") for name, rows in found.items())
+
+
+def test_one_folder_is_as_its_files(tmp_path):
+    wide = folders(tmp_path)[0]
+    with PairedStores([wide]) as source, PairedStores(sorted(wide.glob("*.h5"))) as files:
+        assert source.names == files.names == ["a.jpg", "b.jpg"] and source.config == files.config
+
+
+def test_folders_that_are_no_sets_of_keypoints_are_refused(tmp_path):
+    wide, own = folders(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "own").symlink_to(own)
+    with pytest.raises(ValueError, match="own is a folder and .*brief.h5 a file"):
+        PairedStores([own, wide / "brief.h5"])
+    with pytest.raises(FileNotFoundError, match="nowhere: no such"):
+        PairedStores([own, tmp_path / "nowhere"])
+    with pytest.raises(ValueError, match=r"--descriptors names \['brief'\]"):
+        PairedStores([own, wide], ["brief"])
+    write_store(own / "tfeat.h5", DescriptorSpec("tfeat", 9), {"a.jpg": 4, "c.jpg": 6})
+    with pytest.raises(ValueError, match=r"tfeat.h5: holds 'tfeat' of another form"):
+        PairedStores([wide, own])
+    (own / "tfeat.h5").unlink()
+    (own / "sift.h5").unlink()
+    with pytest.raises(ValueError, match=r"own: has 1 feature files"):
+        PairedStores([wide, own])
+    copy = tmp_path / "copy" / "wide"
+    copy.mkdir(parents=True)
+    for file in wide.glob("*.h5"):
+        (copy / file.name).write_bytes(file.read_bytes())
+    with pytest.raises(ValueError, match="two folders are named 'wide'"):
+        PairedStores([wide, copy])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from xdesc_jax.data.plan import RecordSettings, plan_rows, split_photos
+from xdesc_jax.data.schema import named
 
 
 def test_the_split_is_a_hash_of_seed_and_name():
@@ -32,6 +33,13 @@ def test_a_name_in_another_unicode_form_is_in_the_same_split():
         names = ["x", "y", "z"]
         first = split_photos([*names, composed], 0.5, seed)[composed]
         assert split_photos([*names, decomposed], 0.5, seed)[decomposed] == first
+
+
+def test_all_sets_of_keypoints_of_a_photo_are_in_one_split():
+    photos = [f"place/{i}.jpg" for i in range(60)]
+    split = split_photos([named(photo, label) for photo in photos for label in ("a", "b")], 0.4, seed=3)
+    assert all(split[named(photo, "a")] == split[named(photo, "b")] for photo in photos)
+    assert {named(photo, "a"): s for photo, s in split_photos(photos, 0.4, seed=3).items()}.items() <= split.items()
 
 
 def test_photos_of_one_folder_are_in_one_split():

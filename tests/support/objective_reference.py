@@ -62,6 +62,7 @@ def objective(
     margin: float,
     target_margin: float,
     distance: str,
+    held: Mapping[str, np.ndarray] | None = None,
 ) -> dict[str, float]:
     """'translation', 'matching' and 'target_matching', each the mean over its pairs and rows.
 
@@ -71,20 +72,30 @@ def objective(
         inputs: canonical rows [B, D].
         translated: (source, target); a decoder's batch norm sees the rows of all its sources together.
         matched: (anchor, positive) in the joint space.
+        held: [B] bool by descriptor, which rows it has; all where not given.
     """
     inputs = {name: np.float64(x) for name, x in inputs.items()}
-    z = {name: unit(network(params[f"encoder/{name}"], x)) for name, x in inputs.items()}
+    has = held or {name: np.ones(len(x), bool) for name, x in inputs.items()}
+    z = {}
+    for name, x in inputs.items():
+        own = unit(network(params[f"encoder/{name}"], x[has[name]]))
+        z[name] = np.full((len(x), own.shape[1]), np.nan)
+        z[name][has[name]] = own
     translation, target_matching = [], []
     for target, spec in specs.items():
-        sources = [s for s, t in translated if t == target]
-        raw = network(params[f"decoder/{target}"], np.concatenate([z[s] for s in sources]))
-        for part in np.split(raw, len(sources)):
-            error, rows = errors(part, inputs[target], spec)
+        both = {s: has[s] & has[target] for s, t in translated if t == target}
+        raw = network(params[f"decoder/{target}"], np.concatenate([z[s][rows] for s, rows in both.items()]))
+        ends = np.cumsum([rows.sum() for rows in both.values()])
+        for part, own in zip(np.split(raw, ends[:-1]), both.values(), strict=True):
+            error, rows = errors(part, inputs[target][own], spec)
             translation += error.tolist()
-            signed = [(2 * x - 1) / np.sqrt(spec.width) if spec.binary else x for x in (rows, inputs[target])]
+            signed = [(2 * x - 1) / np.sqrt(spec.width) if spec.binary else x for x in (rows, inputs[target][own])]
             for anchor, other in (signed, signed[::-1]):
                 target_matching += triplets(anchor, other, target_margin, distance)
-    matching = [x for a, b in matched for x in triplets(z[a], z[b], margin, distance)]
+    matching = []
+    for a, b in matched:
+        own = has[a] & has[b]
+        matching += triplets(z[a][own], z[b][own], margin, distance)
     return {
         "translation": float(np.mean(translation)),
         "matching": float(np.mean(matching)),

@@ -27,6 +27,15 @@ def test_a_network_that_gives_one_answer_to_all_is_at_chance():
     assert rank1(jnp.ones_like(unit), jnp.ones_like(unit)) == pytest.approx(1 / 50)
 
 
+def test_rows_that_take_no_part_are_neither_asked_for_nor_found():
+    database = jnp.eye(5)
+    query = database.at[1].set(database[3]).at[2].set(database[4])
+    mask = jnp.array([True, True, True, True, False])
+    # Rows 0 and 3 find theirs. Row 1 looks like row 3; row 2 like row 4, which is not there: four are equally far.
+    assert rank1(query, database, mask) == pytest.approx((2 + 1 / 4) / 4)
+    assert rank1(query, database, jnp.zeros(5, bool)) == 0
+
+
 def test_rank1_does_not_depend_on_the_blocks():
     rng = np.random.default_rng(1)
     database = jnp.asarray(rng.normal(size=(1500, 6)), jnp.float32)

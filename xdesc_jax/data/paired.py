@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from xdesc_jax.data.rows import described, keypoint_rows
-from xdesc_jax.data.schema import KEYPOINT, named, parted
+from xdesc_jax.data.schema import KEYPOINT, SET, named, parted
 from xdesc_jax.data.source import Columns
 from xdesc_jax.descriptors import DescriptorSpec, from_stored, get_spec, registered
 from xdesc_jax.features.store import FeatureStore, ImageFeatures, infer_spec
@@ -148,6 +148,8 @@ def _sets(paths: Sequence[Path], descriptors: Sequence[str]) -> dict[str, list[t
             raise ValueError(
                 f"{folder}: has {len(files)} feature files (.h5), expected two or more of the same keypoints"
             )
+        if SET in label:
+            raise ValueError(f"{folder}: its name is part of its photos', expected one without {SET!r}")
         if label in found:
             raise ValueError(f"--paired: two folders are named {label!r}, which names their photos; rename one")
         found[label] = [(file, None) for file in files]

@@ -97,9 +97,9 @@ def plan_rows(names: Sequence[str], counts: Mapping[str, int], settings: RecordS
 def split_photos(names: Sequence[str], validation_share: float, seed: int, by: SplitBy = "photo") -> dict[str, str]:
     """The split of each photo, by a hash of (seed, name): photos that come or go do not move the others.
 
-    Each split gets at least one photo where there are two and the share is above 0; all sets of keypoints of a photo are
-    in one. By 'folder', the same of the folders that names have in front of their last '/', so that photos of one
-    folder are in one split.
+    Each split gets at least one photo where there are two and the share is above 0, and all sets of keypoints of one
+    photo are together. By 'folder', the same of the folders that names have in front of their last '/', so that photos
+    of one folder are in one split.
 
     Raises:
         ValueError: a name without folder, by 'folder'.

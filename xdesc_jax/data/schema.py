@@ -24,18 +24,18 @@ PATCH_SIZE = 32
 PATCH, KEYPOINT, PHOTO, MASK = "patch", "keypoint", "photo", "mask"
 PAIR, POINT = "pair", "point"
 NEIGHBOURS = "neighbours"  # of batches with context: 'neighbours/<column>', see `around.take`
-_SET = "::"  # between a photo's name and that of a set of keypoints
+SET = "::"  # between a photo's name and that of a set of keypoints
 RESERVED = (PATCH, KEYPOINT, PHOTO, MASK, PAIR, POINT, NEIGHBOURS)
 
 
 def named(photo: str, keypoints: str) -> str:
     """The name that records give a photo of which they hold several sets of keypoints; '' for the one set."""
-    return f"{photo}{_SET}{keypoints}" if keypoints else photo
+    return f"{photo}{SET}{keypoints}" if keypoints else photo
 
 
 def parted(name: str) -> tuple[str, str]:
     """The photo and its set of keypoints, of what `named` gave."""
-    photo, _, keypoints = name.rpartition(_SET)
+    photo, _, keypoints = name.rpartition(SET)
     return (photo, keypoints) if photo else (name, "")
 
 

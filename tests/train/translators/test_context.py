@@ -133,3 +133,33 @@ def test_a_row_sees_a_share_of_its_neighbours_in_training_and_all_of_them_otherw
         np.sqrt(0.6**2 / 12 + (0.7 * 0.3 - 0.03) / 18), abs=0.01
     )  # of the share that is drawn, and of as many draws by it
     np.testing.assert_array_equal(step.thinned(inputs, keys, 1.0)["neighbours/mask"], there)
+
+
+def test_keypoints_without_frames_teach_those_that_need_none(tmp_path):
+    """Two sets: keypoints with frames, and positions with two descriptors that see photos as they lie."""
+    other = DescriptorSpec("toy-other", 5, hidden=(24,), frame="image")
+
+    def seen(photo):
+        rows, xy, shapes = toy(photo)
+        return rows | {"toy-other": unit_rows(np.roll(rows["toy-photo"], 2, axis=1)[:, :5])}, xy, shapes
+
+    for label, members, photos in (("framed", MEMBERS, range(9)), ("plain", ("toy-photo", "toy-other"), range(5, 14))):
+        (tmp_path / label).mkdir()
+        found = [seen(photo) for photo in photos]
+        if label == "plain":
+            found = [(rows, xy, {}) for rows, xy, _ in found]
+        write_aligned(tmp_path / label, {name: (SPECS | {"toy-other": other})[name] for name in members}, found)
+    folders = (tmp_path / "framed", tmp_path / "plain")
+    data = records(tmp_path / "records", paired=folders, format="npy", validation_share=0.25, rows_per_shard=64).path
+    told = words(epochs=12)
+    told.insert(told.index("toy-photo") + 1, "toy-other")
+    assert cli.main(["train", "--data", str(data), "--workdir", str(tmp_path / "run"), *told]) == 0
+    first, *_, last = json.loads((tmp_path / "run" / "validation.json").read_text())
+    for pair in ("toy-photo->toy-other", "toy-patch->toy-photo"):
+        assert last["translation_error"][pair] < 0.9 * first["translation_error"][pair], pair
+    assert last["rank1"]["toy-photo->toy-other"] > 0.8
+    assert cli.main(["export", str(tmp_path / "run"), str(tmp_path / "model.safetensors")]) == 0
+    model = load(tmp_path / "model.safetensors")
+    assert Translator(model).self_check() < 1e-5
+    assert {len(rows) for rows in model.sample.inputs.values()} == {min(64, *map(len, model.sample.inputs.values()))}
+    assert all(rows.any(axis=1).all() for rows in model.sample.inputs.values())

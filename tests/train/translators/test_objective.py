@@ -101,6 +101,26 @@ def test_padding_and_descriptors_left_out_count_in_nothing(networks, variables, 
     assert [int(sums[name].count) for name in ("translation", "matching", "target_matching")] == [36, 36, 72]
 
 
+@pytest.mark.parametrize("variant", ["quadratic", "autoencoder"])
+def test_rows_that_a_descriptor_does_not_have_count_in_none_of_its_pairs(networks, variables, inputs, variant):
+    """Each pair is as if there were no other rows than those that both have, and batch norm likewise."""
+    held = {name: np.ones(13, bool) for name in NAMES}
+    held["plain"][[0, 3, 4, 11]] = held["unit"][[4, 5]] = False
+    inputs = {name: np.where(held[name][:, None], x, 0) for name, x in inputs.items()}
+    triplet, mask = Triplet(0.7, 0.4, "squared", True, None), jnp.ones(13, bool)
+    compiled = jax.jit(partial(encoder_decoder_loss, networks, variant=variant, triplet=triplet))
+    sums, _ = compiled(variables["params"], variables["batch_stats"], inputs, mask, jax.random.key(0))
+    translated = EVERY if variant == "quadratic" else SAME
+    expected = objective(
+        SPECS, variables["params"], inputs, translated, EVERY, margin=0.7, target_margin=0.4, distance="squared",
+        held=held,
+    )  # fmt: skip
+    assert {name: float(total.mean()) for name, total in sums.items()} == pytest.approx(expected, rel=2e-5)
+    both = {(a, b): int((held[a] & held[b]).sum()) for a, b in EVERY}
+    assert int(sums["translation"].count) == sum(both[pair] for pair in translated)
+    assert int(sums["matching"].count) == sum(both.values())
+
+
 @pytest.mark.parametrize("left_out", [None, "bits", "plain"])
 def test_the_decoder_of_a_permutations_target_takes_the_embedding_of_its_source(networks, left_out):
     active = None if left_out is None else jnp.array([name != left_out for name in NAMES])

@@ -124,6 +124,17 @@ CASES = [
 ]
 
 
+@pytest.mark.parametrize("settings", [{"variant": "quadratic", "target_matching": True}, {"kind": "pair"}], ids=str)
+def test_four_devices_equal_one_where_descriptors_lack_rows(settings):
+    """One device has no row of 'plain' at all."""
+    batch = make_batch(24)
+    batch["plain"][6:13] = batch["unit"][11:15] = 0
+    (one, metrics_one), (four, metrics_four) = (run_devices(count, batch, **settings) for count in (1, 4))
+    close(metrics_one, metrics_four)
+    close(one.opt_state.mu, four.opt_state.mu, 2e-5)
+    close(one.batch_stats, four.batch_stats)
+
+
 @pytest.mark.parametrize(("settings", "padding"), CASES, ids=str)
 def test_four_devices_equal_one(settings, padding):
     """Losses, gradients (as Adam's first moments after one step) and running statistics."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 
 import jax
@@ -67,6 +68,22 @@ def test_every_source_is_compared_with_every_target(measured):
             assert figures["rank1"][pair] == pytest.approx(found_first(translated, rows[target]))
     assert set(figures["bit_accuracy"]) == {"bits->bits", "unit->bits"}
     assert set(figures["translation_error"]) == set(figures["rank1"]) == {f"{s}->{t}" for s in SPECS for t in SPECS}
+
+
+def test_a_pair_is_compared_on_the_rows_that_both_have(measured):
+    variables, rows, _ = measured
+    networks, held = mlp.build_networks(SPECS, ModelConfig(embedding_width=5)), np.arange(ROWS) % 3 > 0
+    lacking = {"bits": rows["bits"], "unit": np.where(held[:, None], rows["unit"], 0)}
+    shared = {name: x[held] for name, x in rows.items()}
+    own = jax.tree.map(np.float32, variables)
+    found, expected = (
+        validator(networks)(own, {name: jnp.asarray(x, jnp.float32) for name, x in given.items()})
+        for given in (lacking, shared)
+    )
+    for measure, pair in itertools.product(("translation_error", "rank1"), ("bits->unit", "unit->bits", "unit->unit")):
+        assert found[measure][pair] == pytest.approx(expected[measure][pair], rel=1e-5), (measure, pair)
+    assert found["joint_rank1"] == pytest.approx(expected["joint_rank1"], rel=1e-5)
+    assert found["bit_accuracy"]["unit->bits"] == pytest.approx(expected["bit_accuracy"]["unit->bits"], rel=1e-5)
 
 
 def test_pair_networks_are_compared_with_their_targets(measured):
