@@ -2,10 +2,10 @@ r"""Between descriptors of keypoints and features that see the photo as it lies:
 
     xdesc train --config configs/mixed.py --data RECORDS --workdir RUN
 
-RECORDS hold colmap-sift, xfeat and aliked-n16rot at COLMAP's keypoints, of photos and rendered views of them
-(`xdesc pipeline mixed` makes them). The joint space is of frame 'image': SIFT rows go in with the scale and orientation
-of their keypoints, and with what lies around them in the photo. About 23 minutes for 1.7 M rows on 2 CPU cores. What it
-reaches stands in the card of `mixed`.
+RECORDS hold colmap-sift, xfeat and aliked-n16rot at COLMAP's keypoints, and the two learned ones at each network's own,
+of photos and rendered views of them (`xdesc pipeline mixed` makes them). The joint space is of frame 'image': SIFT
+rows go in with the scale and orientation of their keypoints, and with what lies around them in the photo. About 50
+minutes for 3.3 M rows on 2 CPU cores. What it reaches stands in the card of `mixed`.
 """
 
 from xdesc_jax.config import ContextConfig, LossConfig, ModelConfig, OptimizerConfig, TrainConfig

@@ -3,9 +3,10 @@
     python -m pipelines.mixed --photos PHOTOS --scenes SCENES --calibration OTHER_SCENES --out runs/mixed
 
 A map of COLMAP's SIFT serves devices that send XFeat or ALIKED, and the other way round. Rows of all three stand at
-COLMAP's keypoints. SCENES give the figures of the card, OTHER_SCENES (`xdesc scenes`, of photos kept out of training)
-the matching ratios. Finished steps are skipped, and rendering, extraction and training go on where they stopped. Needs
-the extra `learned` and its weights (`xdesc weights install xfeat aliked-n16rot`).
+COLMAP's keypoints, and those of the networks at each network's own, too, where it looks when it is used. SCENES give
+the figures of the card, OTHER_SCENES (`xdesc scenes`, of photos kept out of training) the matching ratios. Finished
+steps are skipped, and rendering, extraction and training go on where they stopped. Needs the extra `learned` and its
+weights (`xdesc weights install xfeat aliked-n16rot`).
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from xdesc_jax import console
 from xdesc_jax.config import TrainConfig, load_config
 from xdesc_jax.data.records import records
 from xdesc_jax.data.views import ViewSettings, views
+from xdesc_jax.descriptors import get_spec
 from xdesc_jax.evaluate.calibrate import calibrate
 from xdesc_jax.evaluate.stages.homography import homography
 from xdesc_jax.export.export import export
 from xdesc_jax.features.extract import extract
 from xdesc_jax.files.whole import write_json
+from xdesc_jax.networks.frames import IMAGE
 from xdesc_jax.train.translators.run import train
 
 KEYPOINTS = "colmap"
@@ -57,12 +60,17 @@ def mixed(
     """
     config: TrainConfig = load_config("mixed")
     names = config.descriptors
+    learned = tuple(name for name in names if get_spec(name).frame == IMAGE)
+    own = {name: learned for name in learned if len(learned) > 1}
     views(photos, out / "photos", settings=ViewSettings(views=views_per_photo, side=side), processes=processes)
-    extract(
-        out / "photos", out / "features", keypoints=KEYPOINTS, descriptors=names, weights=weights,
-        max_keypoints=MAX_KEYPOINTS, processes=processes,
-    )  # fmt: skip
-    paired = tuple(out / "features" / f"{name}.h5" for name in names)
+    sets = {KEYPOINTS: names} | own
+    for keypoints, described in sets.items():
+        extract(
+            out / "photos", out / "features" / keypoints, keypoints=keypoints, descriptors=described,
+            weights=tuple(word for word in weights if word.partition("=")[0] in described),
+            max_keypoints=MAX_KEYPOINTS, processes=processes,
+        )  # fmt: skip
+    paired = tuple(out / "features" / keypoints for keypoints in sets)
     records(out / "records", paired=paired, format="npy", split_by="folder")
     train(config, out / "records", out / "first")
     first, raw, model = (out / f"{name}.safetensors" for name in ("first", "mixed-raw", "mixed"))

@@ -61,10 +61,12 @@ def test_a_translator_comes_out_calibrated_in_half_precision_and_with_a_card(tmp
 
 
 def test_mixed_comes_out_with_context_calibrated_and_with_a_card(tmp_path, monkeypatch):
-    """Views of photos, rows of a network that sees them upright, a training with context, and a second one."""
+    """Views of photos, rows of two networks that see them upright, at the SIFT keypoints and at each network's own, a
+    training with context, and a second one."""
     monkeypatch.setattr(descriptors, "_REGISTRY", dict(descriptors._REGISTRY))
-    upright = DescriptorSpec("fake", 16, frame="image", hidden=(24,))
-    descriptors.register(upright, "tests.support.fake_extractor:Looks", source="network")
+    for name in ("fake", "other"):
+        upright = DescriptorSpec(name, 16, frame="image", hidden=(24,))
+        descriptors.register(upright, "tests.support.fake_extractor:Looks", source="network")
     photos, weights = tmp_path / "photos", tmp_path / "fake.npz"
     photos.mkdir()
     np.savez(weights, factor=0.37)
@@ -72,15 +74,17 @@ def test_mixed_comes_out_with_context_calibrated_and_with_a_card(tmp_path, monke
         cv2.imwrite(str(photos / f"{i}.png"), np.maximum(blobs(i), 9))
     known = scenes(tmp_path / "scenes", photos=photos, views=1, limit=1, validation_share=None)
     looking = dataclasses.replace(MODEL, context=ContextConfig("keypoint", 2, 1, 8, 1))
-    base = dataclasses.replace(BASE, descriptors=("colmap-sift", "fake"), model=looking)
+    base = dataclasses.replace(BASE, descriptors=("colmap-sift", "fake", "other"), model=looking)
     monkeypatch.setattr(mixed, "load_config", {"mixed": base}.__getitem__)
     inputs = {"photos": photos, "scenes": known, "calibration": known, "out": tmp_path / "out", "processes": 1}
-    inputs |= {"weights": (f"fake={weights}",), "side": 200}
+    inputs |= {"weights": (f"fake={weights}", f"other={weights}"), "side": 200}
     model = mixed.mixed(**inputs)
     before = model.read_bytes()
     assert mixed.mixed(**inputs) == model and model.read_bytes() == before  # finished steps are skipped
     translator = Translator.load(model)
-    assert translator.names == ["colmap-sift", "fake"] and list(translator.bundle.contexts) == ["colmap-sift"]
+    held = {set.name: sorted(file.stem for file in set.glob("*.h5")) for set in (tmp_path / "out/features").iterdir()}
+    assert held == {"colmap": ["colmap-sift", "fake", "other"], "fake": ["fake", "other"], "other": ["fake", "other"]}
+    assert translator.names == ["colmap-sift", "fake", "other"] and list(translator.bundle.contexts) == ["colmap-sift"]
     assert translator.bundle.ratios and translator.self_check() < 1e-5
     card = json.loads(model.with_suffix(".json").read_text())
     assert list(card["steps_by_training"]) == ["first", "second"] and card["keypoints"] == "colmap"
