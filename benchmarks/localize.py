@@ -16,8 +16,9 @@ import numpy as np
 
 from xdesc_jax.colmap.model import Camera, Pose
 from xdesc_jax.descriptors import get_spec, unit_rows
-from xdesc_jax.localization.localizer import Localization, Localizer
+from xdesc_jax.localization.localizer import Localizer
 from xdesc_jax.localization.map import LocalizationMap, MapPhoto
+from xdesc_jax.localization.outcome import Localization
 from xdesc_jax.matching.feature_set import Held
 from xdesc_jax.matching.retrieval import VladIndex
 from xdesc_jax.matching.routes import Router

@@ -95,8 +95,8 @@ def update(folder: Path, way: str) -> str:
     from xdesc_jax.colmap.bindings.api import read_model
     from xdesc_jax.colmap.model import Pose
     from xdesc_jax.descriptors import DescriptorSpec
-    from xdesc_jax.localization.localizer import PoseSettings
     from xdesc_jax.localization.map import LocalizationMap, MapPhoto
+    from xdesc_jax.localization.outcome import PoseSettings
     from xdesc_jax.mapping.bootstrap import UpdatedMap
     from xdesc_jax.matching.feature_set import Held
     from xdesc_jax.matching.routes import Router

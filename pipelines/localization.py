@@ -30,7 +30,8 @@ from xdesc_jax.colmap.bindings.api import read_model
 from xdesc_jax.colmap.bindings.settings import MappingSettings
 from xdesc_jax.evaluate import map_drawing
 from xdesc_jax.evaluate.poses import LOCALIZATION, UNITS, Scale, label, pose_errors
-from xdesc_jax.localization.localizer import Localization, Localizer
+from xdesc_jax.localization.localizer import Localizer
+from xdesc_jax.localization.outcome import Localization
 from xdesc_jax.mapping.reconstruct import reconstruct
 from xdesc_jax.matching.feature_set import FeatureSet
 from xdesc_jax.matching.match import match

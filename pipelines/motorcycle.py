@@ -17,8 +17,9 @@ import numpy as np
 from xdesc_jax.colmap.model import Camera, Model, Pose
 from xdesc_jax.evaluate.poses import rotation_error_deg
 from xdesc_jax.features.keypoints import COLMAP_CENTER
-from xdesc_jax.localization.localizer import Localization, Localizer
+from xdesc_jax.localization.localizer import Localizer
 from xdesc_jax.localization.map import LocalizationMap
+from xdesc_jax.localization.outcome import Localization
 from xdesc_jax.matching.feature_set import FeatureSet
 from xdesc_jax.matching.routes import Mode, Router
 from xdesc_jax.translation.translator import Translator

@@ -13,9 +13,9 @@ from .export.photo_inputs import photo_inputs as photo_inputs
 from .features.store import FeatureStore as FeatureStore
 from .features.store import ImageFeatures as ImageFeatures
 from .features.store import StoreWriter as StoreWriter
-from .localization.localizer import Localization as Localization
 from .localization.localizer import Localizer as Localizer
-from .localization.localizer import PoseSettings as PoseSettings
+from .localization.outcome import Localization as Localization
+from .localization.outcome import PoseSettings as PoseSettings
 from .matching.matches import MatchFile as MatchFile
 from .matching.nearest import match as match
 from .sweep.config import SweepConfig as SweepConfig

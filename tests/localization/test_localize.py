@@ -14,7 +14,8 @@ from xdesc_jax.colmap.bindings.api import pycolmap
 from xdesc_jax.colmap.lists import read_poses
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.store import FeatureStore, StoreWriter
-from xdesc_jax.localization.localizer import Localizer, PoseSettings
+from xdesc_jax.localization.localizer import Localizer
+from xdesc_jax.localization.outcome import PoseSettings
 
 
 @pytest.fixture

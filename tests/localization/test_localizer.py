@@ -13,7 +13,8 @@ from xdesc_jax.colmap.model import Camera
 from xdesc_jax.descriptors import unit_rows
 from xdesc_jax.features.store import FeatureStore
 from xdesc_jax.localization import localizer as localizer_module
-from xdesc_jax.localization.localizer import Localizer, PoseSettings
+from xdesc_jax.localization.localizer import Localizer
+from xdesc_jax.localization.outcome import PoseSettings
 from xdesc_jax.translation.translator import Translator
 
 

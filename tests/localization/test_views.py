@@ -15,7 +15,8 @@ from xdesc_jax.colmap.lists import read_poses
 from xdesc_jax.descriptors import unit_rows
 from xdesc_jax.features.store import FeatureStore
 from xdesc_jax.localization.finished import from_entry, to_entry
-from xdesc_jax.localization.localizer import Localization, Localizer
+from xdesc_jax.localization.localizer import Localizer
+from xdesc_jax.localization.outcome import Localization
 from xdesc_jax.localization.rendered import Sides, best
 from xdesc_jax.matching.feature_set import Held
 from xdesc_jax.matching.nearest import match

@@ -7,8 +7,8 @@ import numpy as np
 from tests.support.context_place import context_place
 from xdesc_jax.colmap.bindings.api import read_model
 from xdesc_jax.features.store import FeatureStore
-from xdesc_jax.localization.localizer import PoseSettings
 from xdesc_jax.localization.map import LocalizationMap
+from xdesc_jax.localization.outcome import PoseSettings
 from xdesc_jax.mapping.bootstrap import UpdatedMap
 from xdesc_jax.matching.feature_set import FeatureSet, Held
 from xdesc_jax.matching.routes import Router

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.support.exact_scene import CAMERA, NAMES, make_scene
-from tests.support.fake_matcher import CALLS
+from tests.support.fake_matcher import CALLS, in_its_place
 from tests.support.mixed_database import codes, translator, write_mixed
 from xdesc_jax import cli
 from xdesc_jax.colmap.bindings.api import pycolmap, read_model
@@ -19,7 +19,6 @@ from xdesc_jax.features.given import KeypointFile
 from xdesc_jax.features.store import ImageFeatures, StoreWriter
 from xdesc_jax.inspection.inspect import inspect
 from xdesc_jax.mapping.build import build_database
-from xdesc_jax.matching import learned
 from xdesc_jax.matching.feature_set import FeatureSet
 from xdesc_jax.matching.matches import MatchFile, MatchWriter
 
@@ -93,16 +92,14 @@ def test_one_command_makes_one_map_of_both(inputs, scene, tmp_path, capsys):
 
 def test_one_command_makes_a_map_by_lightglue(inputs, scene, tmp_path, monkeypatch):
     """By a matcher in its place, which looks for equal rows; SIFT is translated to ALIKED."""
-    monkeypatch.setattr(learned, "_CLASS", "tests.support.fake_matcher:Fake")
-    monkeypatch.setattr(learned, "require_kornia", lambda what: None)
+    weights = in_its_place(monkeypatch, tmp_path)
     calls = tmp_path / "calls"
     monkeypatch.setenv(CALLS, str(calls))
-    np.savez(tmp_path / "weights.npz", limit=9.0)
     photos = NAMES[:3]
     (tmp_path / "pairs.txt").write_text("".join(f"{a}\t{b}\n" for a, b in itertools.combinations(photos, 2)))
     words = ["reconstruct", inputs / "mixed.db", tmp_path / "map", "--pairs", tmp_path / "pairs.txt", "--threads", 1]
     words += ["--mode", "directional", "--target", "aliked-n16rot", "--model", inputs / "model.safetensors"]
-    words += ["--matcher", "lightglue", "--weights", f"lightglue-aliked={tmp_path / 'weights.npz'}"]
+    words += ["--matcher", "lightglue", weights]
     assert cli.main([str(word) for word in words]) == 0
     assert len(calls.read_text().splitlines()) == 3
     with MatchFile(tmp_path / "map" / "matches.h5") as file:

@@ -12,8 +12,8 @@ from xdesc_jax.colmap.bindings.api import read_model
 from xdesc_jax.colmap.model import Camera
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, pack_bits, unit_rows
 from xdesc_jax.features.store import FeatureStore, StoreWriter
-from xdesc_jax.localization.localizer import PoseSettings
 from xdesc_jax.localization.map import LocalizationMap
+from xdesc_jax.localization.outcome import PoseSettings
 from xdesc_jax.mapping.bootstrap import Shares, UpdatedMap
 from xdesc_jax.matching.feature_set import FeatureSet, Held
 from xdesc_jax.matching.routes import Router

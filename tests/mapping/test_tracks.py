@@ -5,8 +5,8 @@ import numpy as np
 from tests.support.counting import calls
 from xdesc_jax.colmap.model import Camera, Model, Pose
 from xdesc_jax.descriptors import DescriptorSpec
-from xdesc_jax.localization.localizer import PoseSettings
 from xdesc_jax.localization.map import LocalizationMap, MapPhoto
+from xdesc_jax.localization.outcome import PoseSettings
 from xdesc_jax.mapping.bootstrap import UpdatedMap
 from xdesc_jax.mapping.tracks import Tracks
 from xdesc_jax.matching.feature_set import Held
@@ -28,7 +28,7 @@ def make(point, view, keypoint, residual_px, rows, points):
     for at, (name, count) in enumerate(zip(names, rows, strict=True)):
         of = np.full(count, -1)
         of[keypoint[view == at]] = point[view == at]
-        photos[name] = MapPhoto(Held(SPEC), SPEC, np.ones((count, 3), np.float32), of)
+        photos[name] = MapPhoto(Held(SPEC), SPEC, np.ones((count, 3), np.float32), of, np.zeros((count, 2)))
     return model, photos
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.support.exact_scene import make_scene
-from tests.support.fake_matcher import CALLS, DIES, FAILS, OUTSIDE, REPEATS
+from tests.support.fake_matcher import CALLS, DIES, FAILS, OUTSIDE, REPEATS, in_its_place
 from tests.support.mixed_database import translator, write_mixed
 from xdesc_jax import cli
 from xdesc_jax.descriptors import DescriptorSpec, get_spec, unit_rows
@@ -27,9 +27,7 @@ SIZES = {"a.png": (200, 100), "b/c.png": (90, 300), "d.png": (640, 480), "none.p
 @pytest.fixture(autouse=True)
 def fake(monkeypatch, tmp_path):
     """The fake in the place of the network, and no installed weights."""
-    monkeypatch.setattr(learned, "_CLASS", "tests.support.fake_matcher:Fake")
-    monkeypatch.setattr(learned, "require_kornia", lambda what: None)
-    monkeypatch.setenv("XDESC_DATA", str(tmp_path / "data"))
+    in_its_place(monkeypatch, tmp_path)
 
 
 @pytest.fixture
@@ -155,16 +153,16 @@ def test_a_stopped_run_goes_on_with_the_pairs_that_are_left(tmp_path, weights, m
     assert run(features, tmp_path / "whole.h5", *weights) == 0
     assert len(calls()) == 6
     monkeypatch.setattr(learned, "PAIRS_A_PART", 2)
-    match = learned.LearnedMatching.match
+    match = learned.LearnedMatching.match_pair
 
     def stops(self, *pair):
         if len(calls()) == 6 + 5:
             raise KeyboardInterrupt
         return match(self, *pair)
 
-    monkeypatch.setattr(learned.LearnedMatching, "match", stops)
+    monkeypatch.setattr(learned.LearnedMatching, "match_pair", stops)
     assert run(features, out, *weights) == 130 and not out.exists()
-    monkeypatch.setattr(learned.LearnedMatching, "match", match)
+    monkeypatch.setattr(learned.LearnedMatching, "match_pair", match)
     assert run(features, out, *weights) == 0
     assert len(calls()) == 6 + 5 + 2  # four of the five were kept
     with MatchFile(tmp_path / "whole.h5") as whole, MatchFile(out) as file:
@@ -249,7 +247,8 @@ def test_keypoints_outside_of_their_photo_are_refused_and_those_on_its_border_ar
     for name, first, status in (("near", near, 0), ("far", far, 2)):
         features = write(tmp_path / f"{name}.h5", photos={"a.png": first, "d.png": photo("d.png")})
         assert run(features, tmp_path / f"{name}-m.h5", *weights) == status
-    assert "keypoint 5 of 'a.png' lies at [-1.5, 20.0], outside of its photo of 200 x 100 px" in capsys.readouterr().err
+    told = "far.h5: 'a.png': keypoint 5 lies at [-1.5, 20.0], outside of its photo of 200 x 100 px"
+    assert told in capsys.readouterr().err
 
 
 def test_missing_packages_are_named_with_the_extra(tmp_path, weights, capsys, monkeypatch):

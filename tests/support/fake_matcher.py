@@ -1,4 +1,4 @@
-"""A matcher without torch, whose matches a test can find by a loop."""
+"""A matcher without torch, whose matches a test can find without it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,17 @@ import numpy as np
 
 CALLS = "XDESC_TEST_CALLS"  # names a file that gets a line for every pair
 DIES, FAILS, REPEATS, OUTSIDE = 1.0, 2.0, 3.0, 4.0  # x of the first keypoint that makes it go wrong
+
+
+def in_its_place(monkeypatch, folder: Path, limit: float = 9.0) -> str:
+    """Puts the fake in the place of the network, with no weights installed; the option with weights of its own."""
+    from xdesc_jax.matching import learned
+
+    monkeypatch.setattr(learned, "_CLASS", f"{Fake.__module__}:Fake")
+    monkeypatch.setattr(learned, "require_kornia", lambda what: None)
+    monkeypatch.setenv("XDESC_DATA", str(folder / "data"))
+    np.savez(folder / "lightglue-aliked.npz", limit=limit)
+    return f"--weights=lightglue-aliked={folder / 'lightglue-aliked.npz'}"
 
 
 class Fake:
@@ -35,16 +46,8 @@ class Fake:
                 return np.zeros((2, 2), int), np.ones(2)
             case 4.0:
                 return np.array([[0, len(second.rows)]]), np.ones(1)
-        found = [
-            (i, j, float(first.rows[i] @ second.rows[j]))
-            for i in reversed(range(len(first.rows)))
-            for j in range(len(second.rows))
-            if agree(first, second, i, j, self.limit)
-        ]
-        return np.array([(i, j) for i, j, _ in found], int).reshape(-1, 2), np.array([s for *_, s in found])
-
-
-def agree(first, second, i, j, limit):
-    """Whether two keypoints match."""
-    places = [np.array(side.xy[k]) / np.array(side.size) for side, k in ((first, i), (second, j))]
-    return first.rows[i] @ second.rows[j] > 0.9 and np.abs(places[0] - places[1]).max() < limit
+        similar = first.rows @ second.rows.T
+        places = [side.xy / np.array(side.size) for side in (first, second)]
+        apart = np.abs(places[0][:, None] - places[1]).max(axis=2)
+        i, j = np.nonzero((similar > 0.9) & (apart < self.limit))
+        return np.stack([i, j], axis=1)[::-1], similar[i, j][::-1]

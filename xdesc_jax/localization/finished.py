@@ -18,7 +18,7 @@ from typing import Any
 from xdesc_jax.colmap.model import Pose
 from xdesc_jax.files.journal import Entry, Journal
 from xdesc_jax.localization.correspondences import Correspondences
-from xdesc_jax.localization.localizer import Localization
+from xdesc_jax.localization.outcome import Localization
 
 _PLAIN = ("status", "reason", "inliers", "matches", "inlier_ratio", "focal_px", "candidates", "warnings")
 _ARRAYS = ("covariance", "position_covariance")

@@ -16,21 +16,26 @@ import numpy as np
 
 from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.bindings.api import read_model
+from xdesc_jax.colmap.bindings.mapper import model_names
 from xdesc_jax.colmap.model import Camera
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.frames import of_features
+from xdesc_jax.features.weights import parse_weights
 from xdesc_jax.files.claim import claimed, inside
 from xdesc_jax.files.journal import Journal
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, input_hash, recorded
 from xdesc_jax.localization import correspondences, rendered
 from xdesc_jax.localization.candidates import Candidates, read_candidates
 from xdesc_jax.localization.finished import Work, localize_all
-from xdesc_jax.localization.localizer import Localization, Localizer, PoseSettings
+from xdesc_jax.localization.localizer import Localizer
 from xdesc_jax.localization.map import SHOWN, LocalizationMap
+from xdesc_jax.localization.outcome import Localization, PoseSettings
 from xdesc_jax.localization.query_cameras import query_cameras
 from xdesc_jax.localization.query_features import QueryFeatures
 from xdesc_jax.localization.results import POSES, RESULTS, absolute, summarise, write_results
 from xdesc_jax.matching.feature_set import FeatureSet, Held
+from xdesc_jax.matching.learned import LearnedMatcher, check_sizes, without_ratio
+from xdesc_jax.matching.match import NEAREST, Device, Matcher, check_matcher
 from xdesc_jax.matching.match_plan import EXHAUSTIVE
 from xdesc_jax.matching.retrieval import joint_space
 from xdesc_jax.matching.routes import Router
@@ -57,6 +62,9 @@ def localize(
     retrieval: int | None = None,
     views: tuple[str, ...] = (),
     ratio: float | Literal["auto"] | None = "auto",
+    matcher: Matcher = NEAREST,
+    weights: tuple[str, ...] = (),
+    device: Device = "auto",
     descriptor: str | None = None,
     query_descriptor: str | None = None,
     min_inliers: int = PoseSettings.min_inliers,
@@ -94,6 +102,10 @@ def localize(
             the queries'.
         ratio: largest first-to-second distance ratio, on the L2 scale; 'None' for mutual neighbours alone;
             'auto' for the calibrated one, 0.9 where none is known.
+        matcher: 'nearest' for mutual nearest neighbours, or 'lightglue' for a network, where map and queries hold
+            ALIKED or DISK, or are translated to it (--mode directional); see `xdesc match`. Without --views.
+        weights: weight files of 'lightglue', as NAME=FILE; installed ones are found without.
+        device: on which 'lightglue' computes: 'auto' is CUDA where there is some.
         descriptor: what `features` hold, where they do not say (hloc's).
         query_descriptor: what `query_features` hold, where they do not say.
         min_inliers: a pose with fewer is a failure.
@@ -124,7 +136,9 @@ def localize(
         raise ValueError(f"retrieval of {retrieval} photos, expected at least 1")
     if workers < 1:
         raise ValueError(f"workers is {workers}, expected at least 1")
+    check_matcher(matcher, weights, device, ratio)
     seen = parse(views)
+    rendered.check_matcher(seen, matcher != NEAREST)
     limits = PoseSettings(min_inliers, max_error_px, seed)
     named, model = model, pretrained.resolve(model) if model is not None else None
     translator = Translator.load(model) if model is not None else None
@@ -137,6 +151,9 @@ def localize(
         cameras = query_cameras(queries, asked, assume_focal, intrinsics, photos)
         _check_rows(asked, cameras)
         router = Router(mode, translator, target=target, ratio=ratio, ratios=strictest(known.ratios, asked.ratios))
+        network = None
+        if matcher != NEAREST:
+            network = _network(router, asked, cameras, known, model_names(reconstruction), weights, device)
         with console.status("reading the inputs"):
             hashes = {
                 "reconstruction": model_hash(reconstruction),
@@ -163,6 +180,8 @@ def localize(
         }
         if intrinsics is not None or photos is not None:
             settings["cameras"] = config_hash(cameras)
+        if network is not None:
+            settings["matcher"] = {matcher: network.config()}
         if seen:
             settings["views"] = [view.name for view in seen]
         expected, results = config_hash(settings), out / RESULTS
@@ -173,7 +192,7 @@ def localize(
         with console.status("reading the map"):
             sparse = read_model(reconstruction)
         space = joint_space([known], translator) if retrieval is not None else None
-        routes = _routes(router, translator, _held(asked, cameras), _held(known, sparse.names), space, seen)
+        routes = _routes(router, translator, _held(asked, cameras), _held(known, sparse.names), space, seen, network)
         candidates = None
         if pairs not in (None, EXHAUSTIVE):
             candidates = read_candidates(Path(pairs), list(cameras), sparse.names, known.names, strict)
@@ -181,6 +200,7 @@ def localize(
         paths = {"reconstruction": reconstruction, "features": known.paths, "queries": queries}
         paths |= {"query_features": asked.paths, "model": named}
         given = {**settings, **paths, "pairs": pairs} | ({"views": " ".join(views)} if seen else {})
+        given |= {"matcher": matcher, "weights": weights, "device": device} if network is not None else {}
         del given["stage"]
         told = {**given, **shown, "workers": workers, "compared": "; ".join(routes)}
         console.settings(f"xdesc localize -> {out}", told, localize)
@@ -195,8 +215,12 @@ def localize(
                 track=lambda names: console.track(names, "reading the map", "photos"),
             )  # fmt: skip
             _warn_of_map(built)
-            localizer = Localizer(built, retrieval=retrieval, settings=limits)
-            with Journal(out / PART, expected) as journal:
+            with (
+                Localizer(built, retrieval=retrieval, settings=limits, matcher=network) as localizer,
+                Journal(out / PART, expected) as journal,
+            ):
+                if network is not None and len(journal) < len(cameras):
+                    network.start()  # what is wrong with it is no query's fault
                 if len(journal):
                     console.info(f"going on: {len(journal)} of {len(cameras)} queries are finished")
                 names = console.track(list(cameras), "localizing", "queries")
@@ -235,6 +259,17 @@ def _check_rows(asked: FeatureSet, names: Iterable[str]) -> None:
             raise errors[0]
 
 
+def _network(
+    router: Router, asked: FeatureSet, queries: Iterable[str], known: FeatureSet, photos: Iterable[str],
+    weights: Sequence[str], device: str,
+) -> LearnedMatcher:  # fmt: skip
+    """LightGlue for the descriptors in which queries and photos of the map meet; see `LearnedMatcher`."""
+    photos = [name for name in photos if name in known]
+    check_sizes(known, photos)
+    routes = [router.route(a, b) for a in _held(asked, queries) for b in _held(known, photos)]
+    return LearnedMatcher([route.target for route in routes], parse_weights(weights), device)
+
+
 def _held(features: FeatureSet, names: Iterable[str]) -> list[Held]:
     """What photos hold, each kind once."""
     found = (features.held(name) for name in names if name in features)
@@ -249,7 +284,7 @@ def model_hash(folder: Path) -> dict[str, str]:
 
 def _routes(
     router: Router, translator: Translator | None, asked: list[Held], known: list[Held], space: DescriptorSpec | None,
-    views: Sequence[View],
+    views: Sequence[View], network: LearnedMatcher | None,
 ) -> list[str]:  # fmt: skip
     """How each kind of query compares with each kind of map photo, for people.
 
@@ -263,6 +298,7 @@ def _routes(
             query.rows(space)
         for other in known:
             route = router.route(held, other)
+            route = route if network is None else without_ratio(route)
             query.rows(route.target)
             text = f"{held.source} with {other.source}, as {route.target.name}, ratio {route.ratio} ({route.why})"
             if views and translator is not None:

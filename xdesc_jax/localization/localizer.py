@@ -14,7 +14,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 
@@ -22,14 +22,17 @@ from xdesc_jax import pretrained
 from xdesc_jax.colmap.bindings.api import read_model
 from xdesc_jax.colmap.bindings.pose import estimate_pose
 from xdesc_jax.colmap.camera_models import check_camera
-from xdesc_jax.colmap.model import Camera, Pose
+from xdesc_jax.colmap.model import Camera
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.keypoints import COLMAP_CENTER
 from xdesc_jax.localization import rendered
 from xdesc_jax.localization.correspondences import Correspondences
 from xdesc_jax.localization.map import SHOWN, LocalizationMap
+from xdesc_jax.localization.outcome import Localization, PoseSettings
 from xdesc_jax.localization.query_features import QueryFeatures
+from xdesc_jax.matching import learned
 from xdesc_jax.matching.feature_set import FeatureSet, Held
+from xdesc_jax.matching.match import NEAREST, Device, Matcher, check_matcher
 from xdesc_jax.matching.routes import Mode, Router
 from xdesc_jax.networks.views import View
 from xdesc_jax.translation.names import named_spec
@@ -39,85 +42,18 @@ from xdesc_jax.translation.translator import Translator
 Extractor = Callable[[np.ndarray], tuple[np.ndarray, ...]]
 
 
-@dataclasses.dataclass(frozen=True)
-class PoseSettings:
-    """When a pose is believed.
-
-    Attributes:
-        min_inliers: fewer is a failure. 300 random correspondences in 640 x 480 px reach 7 to 9 inliers of
-            12 px within COLMAP's 10000 samples, and 1000 of them 10 to 13.
-        max_error_px: largest reprojection error of an inlier.
-        seed: of RANSAC.
-    """
-
-    min_inliers: int = 12
-    max_error_px: float = 12.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.min_inliers < 4 or not self.max_error_px > 0:
-            raise ValueError(f"{self}: a pose needs 4 inliers (three always fit) and an error above 0 px")
-
-
-@dataclasses.dataclass(frozen=True)
-class Localization:
-    """What became of a query.
-
-    Attributes:
-        status: 'localized' or 'failed'.
-        reason: why it failed; None where it did not.
-        pose: world to camera; None where it failed.
-        inliers, matches: positions in the query that support the pose, and that match a 3D point at all;
-            several keypoints at one position count once.
-        inlier_ratio: inliers / matches; 0 without matches.
-        covariance: [6, 6] of a small rotation (rad), then of the translation (map units), for keypoints off by 1 px;
-            None where it cannot be computed. See `PoseEstimate`, also for
-        position_covariance: [3, 3] of the camera's position in the world (map units), wherever its origin is.
-        focal_px: focal length estimated with the pose, where the camera's was not known; else None.
-        correspondences: keypoints of the query with points of the map, and which of them the pose explains.
-        candidates: the photos it was matched with.
-        warnings: what its rows give reason to warn of.
-        views: name of a view -> photos that were matched in it; empty in a map without views.
-        seconds: 'retrieval', 'translation', 'matching', 'pose' and 'total'.
-    """
-
-    status: Literal["localized", "failed"]
-    reason: str | None = None
-    pose: Pose | None = None
-    inliers: int = 0
-    matches: int = 0
-    inlier_ratio: float = 0.0
-    covariance: np.ndarray | None = None
-    position_covariance: np.ndarray | None = None
-    focal_px: float | None = None
-    correspondences: Correspondences = dataclasses.field(default_factory=Correspondences.none)
-    candidates: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-    views: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    seconds: Mapping[str, float] = dataclasses.field(default_factory=dict)
-
-    @property
-    def inlier_keypoints(self) -> np.ndarray:
-        """Rows of the query that agree with the pose, [I] int."""
-        return self.correspondences.keypoint[self.correspondences.inlier]
-
-    @property
-    def inlier_points(self) -> np.ndarray:
-        """Rows of the map's points that they observe, [I] int."""
-        return self.correspondences.point[self.correspondences.inlier]
-
-
 class Localizer:
-    """Localises queries in a map; threads may share it.
+    """Localises queries in a map; threads may share it. Use as a context manager where it has a matcher, to end it.
 
     Args:
         map: where.
         retrieval: photos matched with a query that names no candidates, by the map's index; None for all.
         extractor: makes keypoints and descriptors of a photo, for `localize_image`.
         settings: when a pose is believed.
+        matcher: LightGlue for what the map's router compares; None for mutual nearest neighbours.
 
     Raises:
-        ValueError: retrieval in a map without an index, or of fewer than 1 photo.
+        ValueError: retrieval in a map without an index, or of fewer than 1 photo; a matcher in a map of views.
     """
 
     def __init__(
@@ -127,11 +63,20 @@ class Localizer:
         retrieval: int | None = None,
         extractor: Extractor | None = None,
         settings: PoseSettings | None = None,
+        matcher: learned.LearnedMatcher | None = None,
     ):
+        rendered.check_matcher(map.views, matcher is not None)
         if retrieval is not None and (map.index is None or retrieval < 1):
             raise ValueError(f"retrieval of {retrieval} photos, expected at least 1 and a map with an index")
         self.map, self.retrieval, self.extractor = map, retrieval, extractor
-        self.settings = settings or PoseSettings()
+        self.settings, self._matcher = settings or PoseSettings(), matcher
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type | None, *_: object) -> None:
+        if self._matcher is not None:
+            self._matcher.__exit__(kind)
 
     @classmethod
     def open(
@@ -149,6 +94,9 @@ class Localizer:
         extractor: Extractor | None = None,
         settings: PoseSettings | None = None,
         allow_missing: bool = False,
+        matcher: Matcher = NEAREST,
+        weights: Mapping[str, Path | str] | None = None,
+        device: Device = "auto",
     ) -> Localizer:
         """Reads a map.
 
@@ -168,13 +116,19 @@ class Localizer:
             extractor: makes keypoints and descriptors of a photo, for `localize_image`.
             settings: when a pose is believed.
             allow_missing: leave out photos of the model that the features lack.
+            matcher: 'nearest' for mutual nearest neighbours, or 'lightglue' for a network, on rows of ALIKED and DISK,
+                native or translated to them, without views and ratios. It computes in a process, which ends with the
+                localizer's `with`.
+            weights: files of 'lightglue' by name; installed ones are found without.
+            device: on which it computes: 'auto' is CUDA where there is some.
 
         Raises:
-            FileNotFoundError: no such model, features or translator.
-            ValueError: see `LocalizationMap.build` and `Router`.
+            FileNotFoundError: no such model, features, translator or weights.
+            ValueError: see `LocalizationMap.build`, `Router` and `LearnedMatcher`.
         """
         if translator is not None and not isinstance(translator, Translator):
             translator = Translator.load(pretrained.resolve(Path(translator)))
+        check_matcher(matcher, tuple(weights or ()), device, ratio)
         sparse = read_model(Path(model))
         with FeatureSet(features, descriptor, model=translator) as known:
             router = Router(mode, translator, target=target, ratio=ratio, ratios=known.ratios)
@@ -182,7 +136,12 @@ class Localizer:
                 sparse, known, router, translator,
                 retrieval=retrieval is not None, views=views, allow_missing=allow_missing, where=str(model),
             )  # fmt: skip
-        return cls(built, retrieval=retrieval, extractor=extractor, settings=settings)
+            network = None
+            if matcher != NEAREST:
+                learned.check_sizes(known, built.photos)
+                targets = {photo.space.name: photo.space for photo in built.photos.values() if photo.observes}
+                network = learned.LearnedMatcher(targets.values(), _paths(weights), device)
+        return cls(built, retrieval=retrieval, extractor=extractor, settings=settings, matcher=network)
 
     def localize_image(
         self, image: np.ndarray, camera: Camera, *, descriptor: str | Held | None = None,
@@ -253,7 +212,7 @@ class Localizer:
         names = self._candidates(query, candidates, exclude, clock)
         failed = self._hopeless(query, names)
         if failed is None:
-            keypoint, point, views = self._match(query, names, clock)
+            keypoint, point, views = self._match(query, names, (camera.width, camera.height), clock)
             results = [self._pose(query, keypoint, point, camera, seed, clock) for seed in seeds]
         else:
             results, views = [Localization("failed", failed)] * len(seeds), {}
@@ -319,19 +278,26 @@ class Localizer:
         return None
 
     def _match(
-        self, query: QueryFeatures, names: list[str], clock: _Clock
+        self, query: QueryFeatures, names: list[str], size: tuple[int, int], clock: _Clock
     ) -> tuple[np.ndarray, np.ndarray, dict[str, int]]:
         """Matched keypoints and 3D points, [M] and [M] int, each pair of position and point once; and views used."""
         pairs = [np.zeros((0, 2), np.int64)]
         used: dict[str, int] = {}
-        for photo in (self.map.photos[name] for name in names):
+        for name in names:
+            photo = self.map.photos[name]
             if not photo.observes:
                 continue
             route = self.map.router.route(query.held, photo.held)
             with clock("translation"):
                 compared = rendered.sides(query, photo, route.target, self.map.views)
             with clock("matching"):
-                view, found = rendered.best(compared, route)
+                if self._matcher is None:
+                    view, found = rendered.best(compared, route)
+                else:
+                    view, rows, _ = compared[0]
+                    asked = learned.Photo(rows, query.keypoints, size, "the query")
+                    other = learned.Photo(photo.rows, photo.positions, photo.size, f"{name!r} of the map")
+                    found, _ = self._matcher.match(asked, other, route.target)
             if self.map.views:
                 used[view.name] = used.get(view.name, 0) + 1
             point = photo.point[found[:, 1]]
@@ -372,6 +338,10 @@ class Localizer:
             support, pose=found.pose, covariance=found.covariance, position_covariance=found.position_covariance,
             focal_px=focal_px,
         )  # fmt: skip
+
+
+def _paths(weights: Mapping[str, Path | str] | None) -> dict[str, Path]:
+    return {name: Path(file) for name, file in (weights or {}).items()}
 
 
 class _Clock:

@@ -39,8 +39,9 @@ class MapPhoto:
         space: what `rows` are.
         rows: [N, D] float32 canonical rows or [N, bytes] uint8 packed bits; zero where they never match.
         point: [N] int, row in the map's points that a keypoint observes; -1 where none.
+        positions: [N, 2] px of the keypoints, origin at the centre of the first pixel.
+        size: (width, height) of the photo in px; (0, 0) where the features do not say.
         frames: [N, 2] of the keypoints, where a translation of the rows takes them; else None.
-        positions: [N, 2] px of the keypoints, likewise.
         views: what `rows` are in each of the map's views; none where the photo's rows are not rendered.
     """
 
@@ -48,8 +49,9 @@ class MapPhoto:
     space: DescriptorSpec
     rows: np.ndarray
     point: np.ndarray
+    positions: np.ndarray
+    size: tuple[int, int] = (0, 0)
     frames: np.ndarray | None = None
-    positions: np.ndarray | None = None
     views: tuple[np.ndarray, ...] = ()
 
     @property
@@ -153,18 +155,18 @@ def _photo(
     model: Model, name: str, observed: np.ndarray, features: FeatureSet, router: Router, rows_of: Rows,
     views: Sequence[View],
 ) -> MapPhoto:  # fmt: skip
-    held = features.held(name)
-    point = np.full(len(features.keypoints(name)), -1)
+    held, xy, size = features.held(name), features.keypoints(name), features.image_size(name)
+    point = np.full(len(xy), -1)
     point[model.keypoint[observed]] = model.point[observed]
     if held is None:  # a photo without descriptors, of which nothing says what they would be
         empty = DescriptorSpec("none", 1)
-        return MapPhoto(Held(empty), empty, np.zeros((len(point), 1), np.float32), point)
+        return MapPhoto(Held(empty), empty, np.zeros((len(point), 1), np.float32), point, xy, size)
     space = router.route(held, held).target
     rows = rows_of(name, space)
     if not rows_of.takes_frames:
-        return MapPhoto(held, space, rows, point)
+        return MapPhoto(held, space, rows, point, xy, size)
     rendered = tuple(rows_of(name, space, view) for view in views) if rows_of.takes_views(name, space) else ()
-    return MapPhoto(held, space, rows, point, features.frames(name), features.keypoints(name), rendered)
+    return MapPhoto(held, space, rows, point, xy, size, features.frames(name), rendered)
 
 
 def _index(

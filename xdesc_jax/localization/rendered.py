@@ -77,3 +77,12 @@ def check(views: Sequence[View], takes_views: Iterable[bool], compared: Sequence
             "a --model that makes rows of frame 'image' of them by scales and orientations, in --mode embed or "
             f"directional; compared here: {'; '.join(compared) or 'nothing'}"
         )
+
+
+def check_matcher(views: Sequence[View], by_network: bool) -> None:
+    """Raises ValueError where views are asked for, and a network matches, which gives no ratios."""
+    if views and by_network:
+        raise ValueError(
+            "--views: is for --matcher nearest, whose ratios tell which view agrees best; translate the map in one "
+            "view (`xdesc translate --views`), and match that"
+        )

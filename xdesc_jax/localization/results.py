@@ -17,8 +17,8 @@ from xdesc_jax.colmap.lists import write_poses
 from xdesc_jax.colmap.model import Camera, Model
 from xdesc_jax.files.whole import write_json
 from xdesc_jax.localization import correspondences
-from xdesc_jax.localization.localizer import Localization
 from xdesc_jax.localization.map import SHOWN
+from xdesc_jax.localization.outcome import Localization
 
 POSES, RESULTS = "poses.txt", "results.json"
 

@@ -22,8 +22,9 @@ from xdesc_jax.descriptors import from_stored
 from xdesc_jax.features.frames import of_features
 from xdesc_jax.features.keypoints import COLMAP_CENTER
 from xdesc_jax.features.store import ImageFeatures
-from xdesc_jax.localization.localizer import Localization, Localizer, PoseSettings
+from xdesc_jax.localization.localizer import Localizer
 from xdesc_jax.localization.map import LocalizationMap, MapPhoto
+from xdesc_jax.localization.outcome import Localization, PoseSettings
 from xdesc_jax.mapping.tracks import Tracks, gathered
 from xdesc_jax.matching.feature_set import Held
 from xdesc_jax.matching.retrieval import VladIndex, vlad
@@ -135,7 +136,9 @@ class UpdatedMap:
             point = self._observations(features, result, camera)
             rows = from_stored(_valid(features), held.spec, name) if not held.spec.binary else _valid(features)
             changed |= {name, *self._replace(rows, point, result.pose)}
-            photos[name] = MapPhoto(held, held.spec, rows, point, of_features(features), features.keypoints)
+            photos[name] = MapPhoto(
+                held, held.spec, rows, point, features.keypoints, features.image_size, of_features(features)
+            )
             xy = features.keypoints.astype(np.float64) + COLMAP_CENTER
             self.added.append(NewPhoto(name, _refined(camera, result), result.pose, xy, point))
         for name in changed & self.real.keys():

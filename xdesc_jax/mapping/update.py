@@ -30,8 +30,8 @@ from xdesc_jax.files.journal import Journal
 from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, input_hash, recorded, write_json
 from xdesc_jax.localization.finished import recall
 from xdesc_jax.localization.localize import model_hash
-from xdesc_jax.localization.localizer import Localization, PoseSettings
 from xdesc_jax.localization.map import LocalizationMap
+from xdesc_jax.localization.outcome import Localization, PoseSettings
 from xdesc_jax.localization.query_cameras import query_cameras
 from xdesc_jax.mapping.bootstrap import UpdatedMap
 from xdesc_jax.matching.feature_set import FeatureSet, Held

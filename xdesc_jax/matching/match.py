@@ -168,7 +168,7 @@ def match(
         with claimed(beside(out), "xdesc match", out), network or contextlib.nullcontext():
             parts = MatchParts(out.with_name(f".{out.name}.parts"), expected)
             if network is not None:
-                match_pairs(plan, rows0, rows1, network.match, parts, learned.PAIRS_A_PART)
+                match_pairs(plan, rows0, rows1, network.match_pair, parts, learned.PAIRS_A_PART)
             else:
                 match_pairs(plan, rows0, rows1, nearest(backend), parts, PAIRS_A_PART)
             writer = _write_database if into_database else _write_file
