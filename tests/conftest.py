@@ -8,6 +8,15 @@ import sys
 import tempfile
 from pathlib import Path
 
+# Where Python writes no bytecode beside the sources, every process that a test starts compiles all that it imports,
+# which takes longer than its work. They share a folder instead; Python writes into it atomically.
+if sys.dont_write_bytecode and "PYTHONPYCACHEPREFIX" not in os.environ:
+    bytecode = tempfile.mkdtemp(prefix="xdesc-bytecode-")
+    atexit.register(shutil.rmtree, bytecode, ignore_errors=True)
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = bytecode
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
+
 # Tests compile hundreds of small functions and run each once or twice: spend little on optimising them. Without XLA's
 # newer emitters, a step compiles in a quarter of the time.
 os.environ["XLA_FLAGS"] = (
