@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from xdesc_jax.descriptors import pack_bits, unit_rows
-from xdesc_jax.matching import nearest
+from xdesc_jax.matching import nearest, operands
 from xdesc_jax.matching.nearest import match, metric_ratio, nearest2
 
 
@@ -40,7 +40,7 @@ def loop_nearest(a, b, binary=False):
 def small_blocks(monkeypatch):
     monkeypatch.setattr(nearest, "BLOCK", 37)
     monkeypatch.setattr(nearest, "CHUNK", 5)
-    monkeypatch.setattr(nearest, "PAIRS", 11)
+    monkeypatch.setattr(operands, "PAIRS", 11)
 
 
 def test_nearest_two_of_unit_rows_equal_a_loop(rng):
@@ -63,7 +63,7 @@ def test_nearest_two_of_packed_bits_equal_a_loop(rng):
 @pytest.mark.parametrize("width", [64, 256])
 def test_hamming_counts_are_exact_where_two_rows_share_a_product_and_where_not(rng, width):
     a, b = (rng.integers(0, 256, (n, width), dtype=np.uint8) for n in (40, 33))
-    rows_a, rows_b = nearest._BinaryRows(a), nearest._BinaryRows(b)
+    rows_a, rows_b = operands.BinaryRows(a), operands.BinaryRows(b)
     out = np.empty((40, 33), np.float32)
     rows_b.product(rows_a.operand(slice(0, 40)), slice(0, 33), out)
     hamming = np.unpackbits(a[:, None] ^ b, axis=2).sum(axis=2)

@@ -5,6 +5,7 @@ import pytest
 
 from xdesc_jax.descriptors import unit_rows
 from xdesc_jax.matching import nearest, nearest_jax
+from xdesc_jax.matching.operands import operands
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def test_packed_bits_match_as_with_numpy(rng, small_blocks):
 def test_neighbours_are_the_nearest_but_for_near_ties(rng, small_blocks):
     a, b = related(rng, 150, 131)
     distance = np.linalg.norm(a[:, None].astype(float) - b, axis=2)
-    best = nearest_jax.search(*nearest._pair(a, b, False), True)
+    best = nearest_jax.search(*operands(a, b, False), True)
     for of, d in zip(best, (distance, distance.T), strict=True):
         found = np.take_along_axis(d, of.index.T, axis=1)
         np.testing.assert_allclose(found, np.sort(d, axis=1)[:, :2], atol=1e-5)

@@ -88,5 +88,6 @@ def exact_map_of_own():
         photos: dict = {}
         translator = Translator(encoder_decoder())
         index = None
+        views = ()
 
     return Localizer(Map()), encoder_decoder().specs["plain"]

@@ -168,3 +168,33 @@ def test_views_of_what_is_the_same_in_all_and_words_that_name_none_are_refused(f
     out.write_text("")
     assert run(features, out, model, *WORDS) == 2
     assert f"{out}: is a file, and --views makes a folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("rendered", ["embedding", "upright"])
+def test_rows_of_a_view_do_not_become_rows_that_turn_with_their_keypoints(features, model, tmp_path, capsys, rendered):
+    """Their file has the frames of the photo as it lies, with which they would be turned wrongly."""
+    assert run(features, tmp_path / "out", model, "--views", "roll=0,90", target=rendered) == 0
+    lies, turned_by_90 = (tmp_path / "out" / f"roll{roll}-scale1.0.h5" for roll in ("000", "090"))
+    told = "holds rows of the view roll090-scale1.0, but frames of the photo as it lies"
+    assert run(turned_by_90, tmp_path / "back.h5", model, target="turned") == 2
+    assert f"{turned_by_90}: {told}" in capsys.readouterr().err and not (tmp_path / "back.h5").exists()
+    words = ["--pairs", "exhaustive", "--mode", "directional", "--target", "turned", "--model", model]
+    assert cli.main(list(map(str, ["match", turned_by_90, tmp_path / "m.h5", *words]))) == 2
+    assert f"{turned_by_90}: 'a.jpg': {told}" in capsys.readouterr().err
+    assert run(lies, tmp_path / "back.h5", model, target="turned") == 0
+    other = {"embedding": "upright", "upright": "embedding"}[rendered]  # takes no frames
+    assert run(turned_by_90, tmp_path / "on.h5", model, target=other) == 0
+
+
+def test_a_database_of_a_view_is_refused_likewise(tmp_path, capsys):
+    scene = make_scene(points=30)
+    camera = next(iter(scene.model.cameras.values()))
+    database = mixed_database.write_mixed(tmp_path / "map.db", scene, camera, scene.names[:2])
+    bundle = Translator.load(mixed_database.translator(tmp_path / "mixed.safetensors")).bundle
+    wide = np.zeros((bundle.embedding_width + 2 * bundle.harmonics + 1, 128), np.float32)
+    bundle.networks["decoder/colmap-sift"] = [(wide, np.ones(128, np.float32))]
+    model = bundle.save(tmp_path / "both.safetensors")
+    assert run(database, tmp_path / "out", model, "--views", "roll=120", target="embedding") == 0
+    made = tmp_path / "out" / "roll120-scale1.0.db"
+    assert run(made, tmp_path / "back.db", model, target="colmap-sift") == 2
+    assert f"{made}: holds rows of the view roll120-scale1.0" in capsys.readouterr().err

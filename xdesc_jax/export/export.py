@@ -16,15 +16,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from xdesc_jax import __version__, console, pretrained
-from xdesc_jax.config import ContextConfig
 from xdesc_jax.descriptors import DescriptorSpec, from_stored
 from xdesc_jax.export import graphs, pytorch_translator
 from xdesc_jax.export.quantization import equal, quantized
 from xdesc_jax.files import pytorch
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, staged, write_json
-from xdesc_jax.networks import context, neighbours
 from xdesc_jax.networks import frames as frame_form
-from xdesc_jax.networks.context import Around
+from xdesc_jax.networks import neighbours
 from xdesc_jax.networks.folding import fold
 from xdesc_jax.translation import copies
 from xdesc_jax.translation import ratios as ratio_keys
@@ -260,7 +258,7 @@ def reference(model: TrainedModel, samples: Mapping[str, np.ndarray]) -> ParityS
     """What the unfolded float32 networks make of stored rows [n, stored_width] of each descriptor."""
     import jax.numpy as jnp
 
-    from xdesc_jax.networks.mlp import forward, pooled, unit
+    from xdesc_jax.networks.mlp import forward, look_around, pooled, unit
 
     rows = {n: np.asarray(from_stored(x, model.specs[n]), np.float32) for n, x in samples.items()}
     frames = {n: x[: len(samples[n])] for n, x in model.sample_frames.items() if n in samples}
@@ -275,7 +273,11 @@ def reference(model: TrainedModel, samples: Mapping[str, np.ndarray]) -> ParityS
             return x
         # The sample's rows are of one photo.
         assert model.context is not None
-        around = _around(x, frames[source], positions[source], model.context)
+        of, at = frames[source], positions[source]
+        near = neighbours.find(at, of[:, 0], model.context.nearest, model.context.larger)
+        around = look_around(
+            jnp.asarray(rows[near]), of, of[near], at[near] - at[:, None], near != neighbours.NONE, model.harmonics
+        )
         return jnp.concatenate([x, pooled([(a["kernel"], a["bias"]) for a in layers], x, around)], axis=1)
 
     embeddings: dict[str, np.ndarray] = {}
@@ -295,13 +297,6 @@ def reference(model: TrainedModel, samples: Mapping[str, np.ndarray]) -> ParityS
                 x = taken(network, embedding, source)
                 translations[source, names[0]] = _output(layers, x, model.specs[names[0]])
     return ParitySample(dict(samples), embeddings, translations, frames, positions)
-
-
-def _around(x: jax.Array, frames: np.ndarray, positions: np.ndarray, config: ContextConfig) -> Around:
-    """What lies around the rows of one photo."""
-    near = neighbours.find(positions, frames[:, 0], config.nearest, config.larger)
-    offsets = positions[near] - positions[:, None]
-    return Around(x[near], context.geometry(frames, frames[near], offsets), near != neighbours.NONE)
 
 
 def _output(layers: Sequence[Mapping[str, np.ndarray]], x: jax.Array, spec: DescriptorSpec) -> np.ndarray:

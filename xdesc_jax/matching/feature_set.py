@@ -20,6 +20,7 @@ from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.frames import has_frames, of_colmap, of_fields
 from xdesc_jax.features.keypoints import from_colmap
 from xdesc_jax.features.store import FeatureStore, ImageFeatures
+from xdesc_jax.networks.views import VIEW
 from xdesc_jax.translation import ratios as ratio_keys
 from xdesc_jax.translation.names import Names, named_spec
 from xdesc_jax.translation.surroundings import check_positions
@@ -166,6 +167,10 @@ class FeatureSet:
         if isinstance(reader, FeatureStore):
             return of_fields(**reader.frames(name))
         return of_colmap(reader.keypoints(name))
+
+    def view(self, name: str) -> str | None:
+        """The view of which a photo's file holds rows (`networks.views`); None of photos as they lie."""
+        return self._reader(name).attributes.get(VIEW)
 
     def positions(self, name: str) -> np.ndarray:
         """Positions of a photo's keypoints, px, as encoders take them that look at a photo's other rows.

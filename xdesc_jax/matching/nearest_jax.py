@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from xdesc_jax.matching import nearest
-from xdesc_jax.matching.nearest import Best, Matches, Rows
+from xdesc_jax.matching.nearest import Best, Matches
+from xdesc_jax.matching.operands import Rows, slices
 
 BLOCK = 4096  # rows a side of one block of the similarity matrix (64 MB)
 SMALLEST = 256  # blocks are padded to powers of two from here on, so that few shapes are compiled
@@ -47,8 +48,8 @@ def _two_largest(x: jax.Array) -> tuple[jax.Array, jax.Array]:
 def search(a: Rows, b: Rows, both: bool) -> tuple[Best, Best]:
     """As `nearest`'s own search; see `nearest.Search`."""
     rows, columns = Best(len(a)), Best(len(b))
-    parts_b = list(nearest.slices(len(b), BLOCK))
-    for at_a in nearest.slices(len(a), BLOCK):
+    parts_b = list(slices(len(b), BLOCK))
+    for at_a in slices(len(a), BLOCK):
         x = _padded(a, at_a)
         # Nothing is fetched before all blocks of the row are under way.
         found = [(at_b, _best_of_block(*x, *_padded(b, at_b), both)) for at_b in parts_b]

@@ -255,6 +255,7 @@ class Rows:
             # The stored form of bits is packed, as matching takes them; of real rows it may be rounded.
             self._streams[route] = self._translator.stream(*route, packed=held.spec.binary, storage=target.binary)
         stream = self._streams[route]
+        stream.check_rendered(self.features.view(name), where)
         frames = self.features.frames(name) if stream.takes_frames else None
         positions = self.features.positions(name) if stream.takes_context else None
         return stream(rows, where=where, frames=frames, positions=positions, view=view)

@@ -17,6 +17,7 @@ import numpy as np
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.networks.frames import IMAGE, KEYPOINT
 
+VIEW = "view"  # attribute of files whose rows are of another view than the photos as they lie: its name
 SCALES = (0.01, 100.0)  # beyond, sigmas and positions leave what networks take
 _EXPECTED = "expected roll=DEG,... and scale=FACTOR,..."
 

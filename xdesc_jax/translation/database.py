@@ -19,7 +19,7 @@ from xdesc_jax.colmap.database import DatabaseReader
 from xdesc_jax.colmap.database_writer import DatabaseWriter
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.frames import of_colmap
-from xdesc_jax.networks.views import View
+from xdesc_jax.networks.views import VIEW, View
 from xdesc_jax.translation import ratios as ratio_keys
 from xdesc_jax.translation.ratios import RATIOS, trace
 from xdesc_jax.translation.stream import Stream
@@ -113,7 +113,8 @@ def plan(reader: DatabaseReader, translator: Translator, source: str | None, tar
         what = f"image holds {source!r}, they hold {', '.join(held)}" if held else "image has descriptors"
         raise ValueError(f"{reader.path}: nothing to translate: no {what} ({len(by_id)} images)")
     for spec in {spec.name: spec for spec in result.images.values()}.values():
-        translator.stream(spec.name, target)  # tells of networks that the model lacks
+        stream = translator.stream(spec.name, target)  # tells of networks that the model lacks
+        stream.check_rendered(reader.attributes.get(VIEW), str(reader.path))
     return result
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,6 +36,36 @@ class DeviationWarning(UserWarning):
     """Rows do not look like those the model was trained on, as with another implementation or scale."""
 
 
+class Way(NamedTuple):
+    """What leads from a source to a target.
+
+    Attributes:
+        source, target: specs of the rows at both ends.
+        networks: one after the other.
+        harmonics: in which each of them takes frames; 0 where it takes none.
+        context: layers and settings of what the first network is told of a photo's other rows; None for nothing.
+        statistics: of the rows that the model was trained on.
+        log2_sigma: mean of log2 of the sigmas that it was trained on.
+    """
+
+    source: DescriptorSpec
+    target: DescriptorSpec
+    networks: Sequence[Layers]
+    harmonics: Sequence[int]
+    context: tuple[Layers, ContextConfig] | None = None
+    statistics: RowStatistics | None = None
+    log2_sigma: float | None = None
+
+
+class Form(NamedTuple):
+    """Forms of rows: whether bits come packed, whether rows are `kept` as files hold them (see `canonical`), and
+    whether the target's are given in their stored form."""
+
+    packed: bool = False
+    kept: bool = False
+    storage: bool = False
+
+
 class Stream:
     """Translates blocks of any size from one source to one target, and warns once, where the `with` ends.
 
@@ -47,30 +78,18 @@ class Stream:
         takes_views: whether another view of a photo gives other rows (see `networks.views`).
     """
 
-    def __init__(
-        self,
-        source: DescriptorSpec,
-        target: DescriptorSpec,
-        networks: list[Layers],
-        statistics: RowStatistics | None,
-        packed: bool,
-        storage: bool,
-        kept: bool = False,
-        framed: Sequence[int] = (0, 0),
-        log2_sigma: float | None = None,
-        context: tuple[Layers, ContextConfig] | None = None,
-    ):
-        self.source, self.target = source, target
+    def __init__(self, way: Way, form: Form = Form()):  # noqa: B008
+        self.source, self.target = way.source, way.target
         self.rows = self.zero_rows = 0
-        self._networks = [_Network(layers, harmonics) for layers, harmonics in zip(networks, framed, strict=False)]
-        self.takes_frames, self.takes_context, self._context = any(framed), context is not None, context
-        self.takes_views = views.renders(source, target, self.takes_frames)
-        self._sizes = SigmaDeviation(log2_sigma) if log2_sigma is not None and self.takes_frames else None
+        self._networks = [_Network(*given) for given in zip(way.networks, way.harmonics, strict=True)]
+        self.takes_frames, self.takes_context, self._context = any(way.harmonics), way.context is not None, way.context
+        self.takes_views = views.renders(way.source, way.target, self.takes_frames)
+        self._sizes = SigmaDeviation(way.log2_sigma) if way.log2_sigma is not None and self.takes_frames else None
         self._deviation = None
-        if statistics is not None:
-            own_scale = not (source.normalized or source.binary)
-            self._deviation = Deviation(statistics, own_scale, fine=source.frame == frame_form.KEYPOINT)
-        self._form, self._storage = {"packed": packed, "kept": kept}, storage
+        if way.statistics is not None:
+            own_scale = not (way.source.normalized or way.source.binary)
+            self._deviation = Deviation(way.statistics, own_scale, fine=way.source.frame == frame_form.KEYPOINT)
+        self._form, self._storage = {"packed": form.packed, "kept": form.kept}, form.storage
 
     def __enter__(self) -> Stream:
         return self
@@ -151,6 +170,22 @@ class Stream:
             f"{at}{source} -> {target}: no views can be rendered: that takes rows of frame 'keypoint', which turn with "
             "their keypoints, and a model that makes rows of frame 'image' of them by the keypoints' scales and "
             "orientations"
+        )
+
+    def check_rendered(self, view: str | None, where: str) -> None:
+        """Raises ValueError where rows are of another view, and the keypoints' frames of the photo as it lies.
+
+        Args:
+            view: the attribute of the file that the rows come from; None where it has none.
+            where: file, for the message.
+        """
+        turns = self.source.frame == frame_form.KEYPOINT and not self.source.is_embedding
+        if view in (None, views.AS_IT_LIES.name) or turns or not self.takes_frames:
+            return
+        raise ValueError(
+            f"{where}: holds rows of the view {view}, but frames of the photo as it lies, which the model needs to "
+            f"make {self.target.name!r} of them; these turn with their keypoints and are the same in every view, so "
+            "translate what the view was rendered of"
         )
 
     def observe(self, x: np.ndarray, where: str = "", frames: np.ndarray | None = None) -> None:

@@ -26,7 +26,7 @@ from xdesc_jax.files import dry_run
 from xdesc_jax.files.arrays import open_array
 from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, input_hash, recorded, write_json
 from xdesc_jax.networks.frames import check as check_frames
-from xdesc_jax.networks.views import View, parse
+from xdesc_jax.networks.views import VIEW, View, parse
 from xdesc_jax.translation import database
 from xdesc_jax.translation.ratios import origin
 from xdesc_jax.translation.stream import Stream, ZeroRowsWarning
@@ -164,7 +164,7 @@ def _translate(
         told |= {} if view is None else {"view": view.name}
         console.settings(f"xdesc translate -> {out}", told)
         start = time.perf_counter()
-        attributes = {"config_hash": expected, "model": model.name} | ({} if view is None else {"view": view.name})
+        attributes = {"config_hash": expected, "model": model.name} | ({} if view is None else {VIEW: view.name})
         warnings: list[str] = []
         if kind == DATABASE:
             streams = database.translate_images(reader, plan, out, translator, attributes, summary, view)
@@ -255,6 +255,7 @@ def _translate_store(
     """Translates photo by photo; returns counts for the summary."""
     invalid = 0
     with FeatureStore(features, stream.source) as store:
+        stream.check_rendered(store.attributes.get(VIEW), str(features))
         kept = {k: v for k, v in store.attributes.items() if k not in OWN_ATTRIBUTES}
         kept |= origin(store, stream.target, ratios)
         with StoreWriter(out, stream.target, kept | attributes) as writer:

@@ -20,7 +20,7 @@ from xdesc_jax.translation import bundle as model_file
 from xdesc_jax.translation import copies
 from xdesc_jax.translation.bundle import Bundle, Layers
 from xdesc_jax.translation.ratios import key
-from xdesc_jax.translation.stream import Stream
+from xdesc_jax.translation.stream import Form, Stream, Way
 
 EMBEDDING = "embedding"
 PARITY_TOLERANCE = 1e-5
@@ -136,14 +136,13 @@ class Translator:
         self, source: str, target: str, *, packed: bool = False, storage: bool = False, kept: bool = False
     ) -> Stream:
         """A translation of many blocks; use as a context manager (see `Stream`, for `kept` `canonical`)."""
-        route = self.route(source, target)
-        networks = [self.bundle.networks[name] for name in route]
-        statistics = self.bundle.statistics.get(source)
-        framed = [self.bundle.harmonics * self.bundle.takes_frames(name) for name in route]
-        return Stream(
-            self.spec(source), self.spec(target), networks, statistics, packed, storage, kept, framed,
-            self.bundle.log2_sigma, self._context(route),
+        route, bundle = self.route(source, target), self.bundle
+        way = Way(
+            self.spec(source), self.spec(target), [bundle.networks[name] for name in route],
+            [bundle.harmonics * bundle.takes_frames(name) for name in route], self._context(route),
+            bundle.statistics.get(source), bundle.log2_sigma,
         )  # fmt: skip
+        return Stream(way, Form(packed, kept, storage))
 
     def takes_frames(self, source: str, target: str) -> bool:
         """Whether a translation needs the frames of the keypoints; ValueError where the model has none."""
