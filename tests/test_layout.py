@@ -42,6 +42,7 @@ OWNERS = {
     "platformdirs": ("features/official.py",),
     "torch": ("files/pytorch.py", "features/extractors/"),
     "kornia": ("features/extractors/",),
+    "huggingface_hub": ("pretrained/hub.py",),
     "onnx": ("export/onnx_format.py",),
     "onnxruntime": ("export/onnx_format.py",),
     "tensorboardX": ("train/log.py",),

@@ -163,7 +163,8 @@ def calibrate(
     ratios.check({"native rows": ratio})
     named, model = Path(model), pretrained.resolve(model)
     if out is None and model != named:
-        raise ValueError(f"{named}: ships with the package and stays as it is; name another file with --out")
+        kept = "ships with the package" if pretrained.find(str(named)) else "lies in the hub's cache"
+        raise ValueError(f"{named}: {kept} and stays as it is; name another file with --out")
     translator, found = Translator.load(model), find_scenes(scenes)
     out = Path(out or model)
     if out.exists() and not out.samefile(model) and not overwrite:

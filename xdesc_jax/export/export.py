@@ -24,6 +24,7 @@ from xdesc_jax.files.whole import already_done, config_hash, content_hash, stage
 from xdesc_jax.networks import frames as frame_form
 from xdesc_jax.networks import neighbours
 from xdesc_jax.networks.folding import fold
+from xdesc_jax.pretrained import hub
 from xdesc_jax.translation import copies
 from xdesc_jax.translation import ratios as ratio_keys
 from xdesc_jax.translation.bundle import Bundle, Layers, ParitySample, load
@@ -82,7 +83,7 @@ def export(
     _check(out, source, target, format, dtype, folder)
     named = run
     if not run.exists():
-        run = pretrained.find(str(run), "translator") or run
+        run = pretrained.find(str(run), "translator") or hub.find(run) or run
     if run.is_file():
         bundle = load(run)
         networks = {name: [{"kernel": k, "bias": b} for k, b in layers] for name, layers in bundle.networks.items()}

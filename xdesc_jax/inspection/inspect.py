@@ -22,6 +22,7 @@ from xdesc_jax.inspection import contents
 from xdesc_jax.inspection.kinds import HDF5, SQLITE, STARTS, ZIP, is_safetensors, is_text
 from xdesc_jax.matching.matches import MatchFile
 from xdesc_jax.networks import context
+from xdesc_jax.pretrained import hub
 from xdesc_jax.translation import bundle, copies
 from xdesc_jax.translation.ratios import RATIOS, TRANSLATED_FROM, parse
 from xdesc_jax.translation.translator import Translator
@@ -47,7 +48,7 @@ def inspect(path: Path, *, images: bool = False, json: Path | None = None) -> di
     """
     path = Path(path)
     if not path.exists():
-        path = pretrained.find(str(path)) or path
+        path = pretrained.find(str(path)) or hub.find(path) or path
     with console.status(f"reading {path}"):
         found = {"path": str(path), **_describe(path)}
     if json is not None:

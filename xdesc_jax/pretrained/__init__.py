@@ -27,6 +27,7 @@ from typing import Any, Literal
 
 from xdesc_jax.files import dry_run
 from xdesc_jax.files.whole import read_json
+from xdesc_jax.pretrained import hub
 
 FOLDER = Path(__file__).parent
 KINDS = ("translator", "weights")
@@ -90,14 +91,14 @@ def card(name: str) -> dict[str, Any]:
 
 
 def resolve(model: Path | str, kind: Kind = "translator") -> Path:
-    """A user's own file, or else the shipped one of that name.
+    """A user's own file, or else the shipped one of that name, or else the translator of the hub (see `hub`).
 
     Args:
         model: path of a file, or a name. A folder is no file: one named `colmap` does not hide the model.
         kind: of the shipped file.
 
     Raises:
-        FileNotFoundError: neither; suggests near names and lists what there is.
+        FileNotFoundError: none of them; suggests near names and lists what there is.
         ValueError: a folder.
     """
     own = Path(model)
@@ -105,6 +106,8 @@ def resolve(model: Path | str, kind: Kind = "translator") -> Path:
         return own
     if (shipped := find(str(model), kind)) is not None:
         return shipped
+    if kind == "translator" and not own.exists() and (downloaded := hub.find(model)) is not None:
+        return downloaded
     if own.is_dir():
         made = " (xdesc export makes one of a run directory)" if kind == "translator" else ""
         raise ValueError(f"{own}: is a folder, expected a {'model' if kind == 'translator' else 'weight'} file{made}")

@@ -67,7 +67,8 @@ def translate(
         features: feature file (.h5), COLMAP database, or array (.npy, [N, D]).
         out: file to write, of the same format; with `views` a folder of one file a view, as roll090-scale1.0.db.
         target: descriptor to make, or 'embedding'.
-        model: model file (.safetensors), or the name of one that ships with the package (see `xdesc models`).
+        model: model file (.safetensors), the name of one that ships with the package (see `xdesc models`), or
+            'user/model' for one of the Hugging Face hub (extra 'hub'); likewise wherever a model is given.
         descriptor: what `features` holds; may be left out where the file says so.
         frames: of the keypoints of an array's rows, for models that take them: .npy, [N, 2], sigma in px and
             orientation in radians (feature files and databases have them).

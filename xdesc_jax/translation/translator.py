@@ -16,6 +16,7 @@ from xdesc_jax import pretrained
 from xdesc_jax.config import ContextConfig
 from xdesc_jax.descriptors import EMBEDDING_PREFIX, DescriptorSpec, from_stored
 from xdesc_jax.networks.views import renders
+from xdesc_jax.pretrained import hub
 from xdesc_jax.translation import bundle as model_file
 from xdesc_jax.translation import copies
 from xdesc_jax.translation.bundle import Bundle, Layers
@@ -52,8 +53,17 @@ class Translator:
 
     @classmethod
     def from_pretrained(cls, name: str) -> Translator:
-        """Reads a model that ships with the package; an unknown name raises FileNotFoundError with near ones."""
-        return cls.load(pretrained.path(name, "translator"))
+        """Reads a model that ships with the package, or one of the Hugging Face hub.
+
+        Args:
+            name: of a shipped model, or 'user/model' (with '@revision' where asked) for the `translator.safetensors`
+                of that repository, which is kept in the hub's cache.
+
+        Raises:
+            FileNotFoundError: an unknown name, with near ones; or the hub has none, or cannot be reached.
+        """
+        shipped = pretrained.find(name, "translator")
+        return cls.load(shipped or (hub.fetch(name) if hub.is_name(name) else pretrained.path(name, "translator")))
 
     def embed(
         self, x: np.ndarray, source: str, *, packed: bool = False, frames: np.ndarray | None = None,
