@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from tests.fuzz import checks, training_checks, valid_files
@@ -45,7 +46,8 @@ class Reader:
 
 _HDF5: dict[str, tuple[Mutator, ...]] = {".h5": (change_bytes, change_hdf5, change_hdf5, change_hdf5)}
 _DATABASE: dict[str, tuple[Mutator, ...]] = {".db": (change_bytes, change_database, change_database)}
-_TEXT: dict[str, tuple[Mutator, ...]] = {".txt": (change_bytes, change_words, change_words, change_words)}
+_WORDS: tuple[Mutator, ...] = (change_bytes, change_words, change_words, change_words)
+_TEXT: dict[str, tuple[Mutator, ...]] = {".txt": _WORDS}
 _JSON: tuple[Mutator, ...] = (change_bytes, change_json, change_json)
 _SAFETENSORS: dict[str, tuple[Mutator, ...]] = {".safetensors": (change_bytes, change_safetensors)}
 _PHOTOS: dict[str, tuple[Mutator, ...]] = {
@@ -73,6 +75,21 @@ READERS = {
         Reader("database-4", valid_files.database_4, checks.database, _DATABASE),
         Reader("binary-map", valid_files.binary_map, checks.map_model, {".bin": (change_bytes,)}),
         Reader("text-map", valid_files.text_map, checks.map_model, _TEXT),
+        *(
+            Reader(
+                name,
+                partial(valid_files.foreign_map, format=name, kind=kind),
+                checks.foreign_model,
+                {".json": _JSON, ".csv": _WORDS, ".out": _WORDS, ".nvm": _WORDS, ".txt": _WORDS},
+            )
+            for name, kind in (
+                ("transforms", "opencv"),
+                ("opensfm", "brown"),
+                ("openmvg", "pinhole_brown_t2"),
+                ("bundler", ""),
+                ("nvm", "bent"),
+            )
+        ),
         Reader("queries", valid_files.queries, checks.queries, _TEXT),
         Reader("poses", valid_files.poses, checks.poses, _TEXT),
         Reader("photo-list", valid_files.photo_list, checks.photo_list, _TEXT),

@@ -107,6 +107,16 @@ def binary_map(folder: Path) -> Path:
     return folder / "map"
 
 
+def foreign_map(folder: Path, format: str = "openmvg", kind: str = "pinhole_brown_t2") -> Path:
+    """A model of another program, with the files beside it that it needs."""
+    from tests.support.foreign_scenes import WRITERS, true_scene
+
+    (folder / "map").mkdir()
+    path, _ = WRITERS[format](folder / "map", true_scene(3), kind)
+    path.rename(folder / "map" / path.name)
+    return folder / "map"
+
+
 def text_map(folder: Path) -> Path:
     from xdesc_jax.colmap.bindings.api import open_model
 

@@ -16,6 +16,8 @@ from xdesc_jax import console
 from xdesc_jax.colmap.bindings.database import exif_camera
 from xdesc_jax.colmap.camera_models import FOCAL_GUESS, check_camera, focals
 from xdesc_jax.colmap.database import DatabaseReader
+from xdesc_jax.colmap.foreign.read import cameras as foreign_cameras
+from xdesc_jax.colmap.foreign.read import find
 from xdesc_jax.colmap.lists import EXPECTED, read_queries
 from xdesc_jax.colmap.model import Camera
 
@@ -44,18 +46,21 @@ class Intrinsics:
         return self.source in ("command line", "file")
 
 
-def read_intrinsics(path: Path | str, known: Collection[str] = ()) -> dict[str, Camera]:
-    """Cameras by photo name, of a list in hloc's form, the folder of a COLMAP model, or a COLMAP database.
+def read_intrinsics(path: Path | str, known: Mapping[str, tuple[int, int]] | None = None) -> dict[str, Camera]:
+    """Cameras by photo name, of a list in hloc's form, a COLMAP model or one of another program, or a COLMAP database.
 
     Args:
         path: a list has a line `name MODEL width height params...` for each photo; names may hold blanks.
-        known: names that photos have (see `read_queries`).
+        known: photos that are at hand and their (width, height) in px, (0, 0) where it is not known: a list's names are
+            told apart by them (see `read_queries`), and other programs' files are read with them (`foreign`).
 
     Raises:
         FileNotFoundError: nothing there.
         ValueError: not readable, a line of another form, or a photo listed twice.
     """
-    path = Path(path)
+    path, known = Path(path), known or {}
+    if (foreign := find(path)) is not None:
+        return foreign_cameras(foreign, known)
     if path.is_dir():
         from xdesc_jax.colmap.bindings.api import read_model
 

@@ -97,8 +97,9 @@ class Model:
         view: [M] int, index into `names`.
         keypoint: [M] int, row of the keypoint in the database.
         residual_px: [M], distance of the projected point from the keypoint.
-        xy: [M, 2], position of the keypoint in px; None in models that were not read from files, as
-        keypoint_counts: [V] int, keypoints of each photo, observed or not.
+        xy: [M, 2], position of the keypoint in px; None in models that were not read from files.
+        keypoint_counts: [V] int, keypoints of each photo, observed or not; None where `xy` is, and in models of other
+            programs, which do not say.
     """
 
     names: tuple[str, ...]

@@ -83,7 +83,7 @@ class ShownQueries:
         if "reconstruction" not in value.get("paths", {}) and map is None:
             raise ValueError(f"{path}: does not say where the map lies; name it with --map")
         reconstruction = Path(map or value["paths"]["reconstruction"])
-        if not reconstruction.is_dir():
+        if not reconstruction.exists():
             raise FileNotFoundError(
                 f"{reconstruction}: no such folder, where {path} says the map is; --map names another"
             )

@@ -15,8 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from xdesc_jax import console, pretrained
-from xdesc_jax.colmap.bindings.api import read_model
-from xdesc_jax.colmap.bindings.mapper import model_names
+from xdesc_jax.colmap.foreign.read import files_of
 from xdesc_jax.colmap.model import Camera
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.frames import of_features
@@ -29,6 +28,7 @@ from xdesc_jax.localization.candidates import Candidates, read_candidates
 from xdesc_jax.localization.finished import Work, localize_all
 from xdesc_jax.localization.localizer import Localizer
 from xdesc_jax.localization.map import SHOWN, LocalizationMap
+from xdesc_jax.localization.map_model import read_map
 from xdesc_jax.localization.outcome import Localization, PoseSettings
 from xdesc_jax.localization.query_cameras import query_cameras
 from xdesc_jax.localization.query_features import QueryFeatures
@@ -82,12 +82,13 @@ def localize(
     that its features come from, EXIF of its photo, and with --assume-focal a guess.
 
     Args:
-        reconstruction: folder of a COLMAP model with 3D points.
+        reconstruction: folder of a COLMAP model with 3D points, or a model of OpenSfM, OpenMVG, Bundler or NVM.
         out: folder to write `poses.txt`, `results.json` and `correspondences.npz` to.
         features: feature files (.h5) and COLMAP databases that the model was made from, or translations of them.
         queries: query list, 'name MODEL width height params...' a line, or names alone.
         query_features: feature files and databases of the queries; `features` where none is given.
-        intrinsics: list as `queries`, COLMAP model or database with the cameras of queries that are listed without.
+        intrinsics: list as `queries`, COLMAP model or database, or model of another program, with the cameras of
+            queries that are listed without.
         photos: folder of the queries' photos, for the cameras' EXIF; nothing else of them is read.
         model: model file (.safetensors) that translates, or the name of one that ships with the package.
         mode: 'native' compares rows as they are, 'embed' in the joint space, 'directional' in `target`, to which
@@ -153,7 +154,7 @@ def localize(
         router = Router(mode, translator, target=target, ratio=ratio, ratios=strictest(known.ratios, asked.ratios))
         network = None
         if matcher != NEAREST:
-            network = _network(router, asked, cameras, known, model_names(reconstruction), weights, device)
+            network = _network(router, asked, cameras, known, read_map(reconstruction, known).names, weights, device)
         with console.status("reading the inputs"):
             hashes = {
                 "reconstruction": model_hash(reconstruction),
@@ -190,7 +191,7 @@ def localize(
             console.up_to_date(out)
             return out
         with console.status("reading the map"):
-            sparse = read_model(reconstruction)
+            sparse = read_map(reconstruction, known)
         space = joint_space([known], translator) if retrieval is not None else None
         routes = _routes(router, translator, _held(asked, cameras), _held(known, sparse.names), space, seen, network)
         candidates = None
@@ -276,10 +277,9 @@ def _held(features: FeatureSet, names: Iterable[str]) -> list[Held]:
     return list(dict.fromkeys(held for held in found if held is not None))
 
 
-def model_hash(folder: Path) -> dict[str, str]:
-    """File -> hash of each file of a COLMAP model."""
-    files = sorted(path for path in folder.glob("*") if path.suffix in (".bin", ".txt"))
-    return {path.name: input_hash(path) for path in files}
+def model_hash(model: Path) -> dict[str, str]:
+    """File -> hash of each file of a model, COLMAP's or another program's."""
+    return {path.name: input_hash(path) for path in files_of(model)}
 
 
 def _routes(

@@ -19,7 +19,6 @@ from typing import Literal, Self
 import numpy as np
 
 from xdesc_jax import pretrained
-from xdesc_jax.colmap.bindings.api import read_model
 from xdesc_jax.colmap.bindings.pose import estimate_pose
 from xdesc_jax.colmap.camera_models import check_camera
 from xdesc_jax.colmap.model import Camera
@@ -28,6 +27,7 @@ from xdesc_jax.features.keypoints import COLMAP_CENTER
 from xdesc_jax.localization import rendered
 from xdesc_jax.localization.correspondences import Correspondences
 from xdesc_jax.localization.map import SHOWN, LocalizationMap
+from xdesc_jax.localization.map_model import read_map
 from xdesc_jax.localization.outcome import Localization, PoseSettings
 from xdesc_jax.localization.query_features import QueryFeatures
 from xdesc_jax.matching import learned
@@ -101,7 +101,7 @@ class Localizer:
         """Reads a map.
 
         Args:
-            model: folder of a COLMAP model.
+            model: folder of a COLMAP model, or a file of OpenSfM, OpenMVG, Bundler or NVM.
             features: feature files (.h5) and COLMAP databases that the model was made from, or translations.
             translator: model file (.safetensors), or the name of one that ships with the package.
             mode: 'native', 'embed' or 'directional' (see `routes`). 'directional' with a target translates
@@ -129,8 +129,8 @@ class Localizer:
         if translator is not None and not isinstance(translator, Translator):
             translator = Translator.load(pretrained.resolve(Path(translator)))
         check_matcher(matcher, tuple(weights or ()), device, ratio)
-        sparse = read_model(Path(model))
         with FeatureSet(features, descriptor, model=translator) as known:
+            sparse = read_map(Path(model), known)
             router = Router(mode, translator, target=target, ratio=ratio, ratios=known.ratios)
             built = LocalizationMap.build(
                 sparse, known, router, translator,

@@ -191,15 +191,18 @@ def _index(
 
 def _check_keypoints(model: Model, view: int, observed: np.ndarray, features: FeatureSet, where: str) -> None:
     """Raises ValueError where a photo's features are not those that the model was made from."""
-    assert model.xy is not None and model.keypoint_counts is not None, "the model was not read from files"
+    assert model.xy is not None, "the model was not read from files"
     name = model.names[view]
-    xy, count = features.keypoints(name), int(model.keypoint_counts[view])
-    if len(xy) != count:
+    xy, rows = features.keypoints(name), model.keypoint[observed]
+    least = int(rows.max(initial=-1)) + 1
+    count = least if model.keypoint_counts is None else int(model.keypoint_counts[view])
+    if len(xy) != count and (model.keypoint_counts is not None or len(xy) < least):
+        told = f"{count} keypoints" if model.keypoint_counts is not None else f"a keypoint in row {least - 1}"
         raise ValueError(
-            f"{name!r} has {count} keypoints in the model {where}, but {len(xy)} in {features.path(name)}: "
+            f"{name!r} has {told} in the model {where}, but {len(xy)} in {features.path(name)}: "
             f"features must be those that the model was made from"
         )
-    shift_px = np.abs(xy[model.keypoint[observed]] + COLMAP_CENTER - model.xy[observed]).max(axis=1)
+    shift_px = np.abs(xy[rows] + COLMAP_CENTER - model.xy[observed]).max(axis=1)
     camera = model.cameras[view]
     if len(shift_px) and np.median(shift_px) > MAX_SHIFT * max(camera.width, camera.height):
         raise ValueError(

@@ -88,9 +88,11 @@ def reconstruct(
         device: on which 'lightglue' computes: 'auto' is CUDA where there is some.
         photos: folder of the photos, for the cameras' EXIF; nothing else of them is read.
         camera: of all photos, as 'MODEL width height params...'.
-        intrinsics: list with a line 'name MODEL width height params...' a photo, or a COLMAP model or database.
+        intrinsics: list with a line 'name MODEL width height params...' a photo, a COLMAP model or database, or a model
+            of another program: transforms.json, OpenSfM, OpenMVG, Bundler, NVM.
         camera_per: which photos share a camera: 'photo' (the default: each has its own), 'folder' or 'size'.
-        given_poses: COLMAP model whose poses are kept: its photos are not mapped, their points triangulated.
+        given_poses: COLMAP model, or one of another program, whose poses are kept: its photos are not mapped, their
+            points triangulated.
         only: text file of the photos to take, one name a line; all without.
         descriptor: what the files hold, where they do not say (hloc's).
         model: model file (.safetensors), or the name of one that ships with the package, for `mode`; or one that knows
@@ -131,15 +133,16 @@ def reconstruct(
         else:
             with MatchFile(matches, feature_set.names) as match_file:
                 canonical_pairs(match_file, feature_set, set(names))
-        posed = read_model(given_poses) if given_poses else None
+        sizes = {name: feature_set.image_size(name) for name in names}
+        posed = read_model(given_poses, sizes) if given_poses else None
         poses = posed.poses if posed else None
         if poses is not None:
             check_poses(names, poses, str(given_poses))
-        listed = read_intrinsics(intrinsics, names) if intrinsics else {}
+        listed = read_intrinsics(intrinsics, sizes) if intrinsics else {}
         if posed and not intrinsics:
             listed = dict(zip(posed.names, posed.cameras, strict=True))
         chosen = choose_intrinsics(
-            {name: feature_set.image_size(name) for name in names},
+            sizes,
             given=parse_camera(camera, "--camera") if camera else None,
             listed=listed,
             own={name: c for path in sources if is_database(path) for name, c in database_cameras(path).items()},

@@ -20,7 +20,9 @@ import numpy as np
 from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.bindings.api import read_model
 from xdesc_jax.colmap.bindings.registration import add_photos
+from xdesc_jax.colmap.foreign.read import find
 from xdesc_jax.colmap.model import Camera, Pose
+from xdesc_jax.colmap.reference import reference_poses
 from xdesc_jax.descriptors import DescriptorSpec, stored
 from xdesc_jax.evaluate.poses import LOCALIZATION, UNITS, Scale, label, pose_errors
 from xdesc_jax.features.frames import of_features
@@ -79,7 +81,7 @@ def update(
         model: model file (.safetensors), or the name of one that ships; for `retrieval` alone.
         test_queries: list of further photos, which are localised after every batch and never added.
         test_features: feature files and databases of these.
-        reference: folder of a COLMAP model with true poses of the test photos, in the map's frame.
+        reference: COLMAP model, or one of another program, with true poses of the test photos, in the map's frame.
         scale: of errors against the reference: 'metric', or 'relative' to the distance between its cameras.
         ratio: largest first-to-second distance ratio; the calibrated one without.
         min_inliers: a pose with fewer is a failure.
@@ -116,6 +118,8 @@ def update(
         FeatureSet(new_features) as new,
         FeatureSet(test_features or new_features) as test,
     ):
+        if find(reconstruction) is not None:
+            raise ValueError(f"{reconstruction}: is of another program, and only a COLMAP model can be updated")
         sparse = read_model(reconstruction)
         known.check_names(sparse.names, f"the model {reconstruction}")
         cameras_of = partial(query_cameras, assume_focal=assume_focal, intrinsics=intrinsics, photos=photos)
@@ -128,7 +132,7 @@ def update(
         _check_native(new, list(cameras))
         asked: list[tuple[FeatureSet, Sequence[str]]] = [(known, sparse.names), (new, list(cameras))]
         spec = _one_descriptor([*asked, (test, list(test_cameras))])
-        true = read_model(reference).poses if reference is not None else {}
+        true = reference_poses(reference, test_cameras) if reference is not None else {}
         if reference is not None:
             pose_errors({}, true, list(test_cameras), scale)  # says which are missing
         inputs = {"reconstruction": reconstruction, "features": known.paths, "queries": queries}

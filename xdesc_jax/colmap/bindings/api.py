@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,8 @@ import numpy as np
 
 from xdesc_jax import console
 from xdesc_jax.colmap.camera_models import check_camera
+from xdesc_jax.colmap.foreign import as_colmap
+from xdesc_jax.colmap.foreign.read import KNOWN, find, read_scene
 from xdesc_jax.colmap.model import Camera, Model
 from xdesc_jax.colmap.model_arrays import NO_POINT, read_keypoints, read_points
 from xdesc_jax.colmap.model_files import check_model_files
@@ -85,22 +87,44 @@ def detect_sift(rgb: np.ndarray, first_octave: int = -1) -> tuple[np.ndarray, np
 
 
 def open_model(path: Path) -> pycolmap.Reconstruction:
-    """COLMAP's own form of a model's folder.
+    """COLMAP's own form of a model: of its folder, or of a file of another program (`foreign`).
 
     Raises:
-        FileNotFoundError: the folder does not hold a model.
+        FileNotFoundError: there is no model.
         ValueError: its files cannot be read, or are cut short.
     """
-    if not any((path / f"images{end}").exists() for end in (".bin", ".txt")):
-        raise FileNotFoundError(f"{path}: holds no COLMAP model (cameras, images and points3D, .bin or .txt)")
-    check_model_files(path)
-    with contextlib.nullcontext(path) if _is_binary(path) else readable(path) as folder:
+    with _colmap_folder(path, None) as (folder, _):
+        return _open(folder, path)
+
+
+def _open(folder: Path, path: Path) -> pycolmap.Reconstruction:
+    """The model of a folder; `path` is what messages call it."""
+    if not any((folder / f"images{end}").exists() for end in (".bin", ".txt")):
+        raise FileNotFoundError(
+            f"{path}: holds no COLMAP model (cameras, images and points3D, .bin or .txt), and is none of {KNOWN}"
+        )
+    check_model_files(folder)
+    with contextlib.nullcontext(folder) if _is_binary(folder) else readable(folder) as plain:
         try:
-            model = pycolmap.Reconstruction(folder)
+            model = pycolmap.Reconstruction(plain)
         except (ValueError, RuntimeError, IndexError, KeyError) as error:
             raise ValueError(f"{path}: not a readable COLMAP model ({error})") from error
     _scale_rotations(model, path)
     return model
+
+
+@contextlib.contextmanager
+def _colmap_folder(
+    path: Path, photos: Mapping[str, tuple[int, int]] | None
+) -> Iterator[tuple[Path, list[np.ndarray] | None]]:
+    """The folder of a COLMAP model: the path, or of a model of another program a temporary one, and then of each photo
+    the rows of its keypoints in that program's files; photo i has the id i + 1."""
+    if (file := find(path)) is None:
+        yield path, None
+        return
+    scene = read_scene(file)
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder), as_colmap.write(scene, scene.names(photos or ()), scene.cameras(photos or {}), Path(folder))
 
 
 def _is_binary(path: Path) -> bool:
@@ -162,25 +186,35 @@ def plain_camera(camera: pycolmap.Camera) -> Camera:
     return Camera(camera.model.name, camera.width, camera.height, tuple(camera.params.tolist()))
 
 
-def read_model(path: Path) -> Model:
-    """Reads a model's folder, text or binary; views are sorted by name.
+def read_model(path: Path, photos: Mapping[str, tuple[int, int]] | None = None) -> Model:
+    """Reads a model, text or binary, or of another program (`foreign`); views are sorted by name.
+
+    Args:
+        path: its folder, or the file of another program.
+        photos: names of photos that are at hand and their (width, height) in px, (0, 0) where it is not known. Other
+            programs' photos are called by them, and some programs do not say the sizes.
 
     Raises:
-        FileNotFoundError: the folder does not hold a model.
+        FileNotFoundError: there is no model.
         ValueError: its files cannot be read, or are cut short, a name is not UTF-8, a pose, point or keypoint is not
             finite, or a keypoint observes a point that is not there.
     """
-    model = open_model(path)
+    with _colmap_folder(path, photos) as (folder, rows_of):
+        return _read(folder, path, rows_of)
+
+
+def _read(folder: Path, path: Path, rows_of: list[np.ndarray] | None) -> Model:
+    model = _open(folder, path)
     try:
         images = sorted((model.images[i] for i in model.reg_image_ids()), key=lambda image: image.name)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: the name of a photo is not UTF-8 ({error})") from error
     if not images:
         raise ValueError(f"{path}: the COLMAP model has no registered photo")
-    with _binary(path, model) as folder:
-        point_ids, points = read_points(folder)
+    with _binary(folder, path, model) as binary:
+        point_ids, points = read_points(binary)
         _check_finite(points, f"{path}: a point")
-        keypoints_of = read_keypoints(folder)
+        keypoints_of = read_keypoints(binary)
     poses = [image.cam_from_world() for image in images]
     rotations = np.array([pose.rotation.matrix() for pose in poses])
     translations = np.array([pose.translation for pose in poses])
@@ -200,7 +234,8 @@ def read_model(path: Path) -> Model:
         _check_finite(xy, f"{path}: a keypoint of {image.name!r}")
         seen = points[of] @ rotations[view].T + translations[view]
         projected = np.asarray(cameras[image.camera_id].img_from_cam(seen)).reshape(-1, 2)
-        columns.append([of, np.full(len(of), view), rows, np.linalg.norm(projected - xy, axis=1), xy])
+        own = rows if rows_of is None else rows_of[image.image_id - 1][rows]
+        columns.append([of, np.full(len(of), view), own, np.linalg.norm(projected - xy, axis=1), xy])
     point, view_of, keypoint, residual_px, xy_of = (np.concatenate(parts) for parts in zip(*columns, strict=True))
     order = np.argsort(point, kind="stable")  # views and rows ascend already
     plain = {i: plain_camera(camera) for i, camera in cameras.items()}
@@ -217,23 +252,23 @@ def read_model(path: Path) -> Model:
         keypoint=keypoint[order],
         residual_px=residual_px[order],
         xy=xy_of[order],
-        keypoint_counts=np.array([len(keypoints_of[image.image_id]) for image in images]),
+        keypoint_counts=None if rows_of else np.array([len(keypoints_of[image.image_id]) for image in images]),
         point_ids=point_ids,
     )
 
 
 @contextlib.contextmanager
-def _binary(path: Path, model: pycolmap.Reconstruction) -> Iterator[Path]:
+def _binary(folder: Path, path: Path, model: pycolmap.Reconstruction) -> Iterator[Path]:
     """A folder with the binary files of a model: its own, or of one in text a temporary one."""
-    if _is_binary(path):
-        yield path
+    if _is_binary(folder):
+        yield folder
         return
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as temporary:
         try:
-            model.write_binary(folder)
+            model.write_binary(temporary)
         except RuntimeError as error:
             raise ValueError(f"{path}: rigs, frames and photos do not fit each other ({error})") from error
-        yield Path(folder)
+        yield Path(temporary)
 
 
 def _check_finite(positions: np.ndarray, what: str) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from xdesc_jax import console
 from xdesc_jax.colmap.lists import read_queries
+from xdesc_jax.colmap.reference import reference_poses
 from xdesc_jax.evaluate.alignment import NotAlignable, align
 from xdesc_jax.evaluate.localization import read_localized, table_rows, to_dict
 from xdesc_jax.evaluate.poses import MAPPING, PoseErrors, Scale, pose_errors, spacing
@@ -34,7 +35,8 @@ def localization(
 
     Args:
         results: folder or `results.json` of `xdesc localize`, or a text of poses ('name qw qx qy qz tx ty tz').
-        reference: folder of a COLMAP model with the true poses.
+        reference: folder of a COLMAP model with the true poses, or a model of another program: transforms.json,
+            OpenSfM, OpenMVG, Bundler, NVM.
         out: folder for the table (JSON) and the report.
         scale: 'metric' where the reference is in metres; 'relative' divides positions by u, the median
             distance from a reference camera to its nearest.
@@ -65,7 +67,7 @@ def localization(
     }
     console.settings(f"xdesc evaluate localization -> {out}", settings | {"seed": seed}, localization)
     found = read_localized(results)
-    true = read_model(reference).poses
+    true = reference_poses(reference, found.asked)
     listed = read_queries(queries, true) if queries is not None else ()
     asked = list(dict.fromkeys([*listed, *found.asked]))
     if not asked:

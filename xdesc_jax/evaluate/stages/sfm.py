@@ -33,7 +33,8 @@ def sfm(
 
     Args:
         model: folder of a COLMAP model.
-        reference: folder of a COLMAP model with the true poses; its photos are those to be registered.
+        reference: folder of a COLMAP model with the true poses, or a model of another program (transforms.json,
+            OpenSfM, OpenMVG, Bundler, NVM); its photos are those to be registered.
         out: folder for the table (JSON) and the report.
         scale: 'metric' where the reference is in metres; 'relative' divides positions by u, the median
             distance from a reference camera to its nearest.
@@ -48,6 +49,7 @@ def sfm(
         ValueError: models that cannot be read, photos that the reference or the features lack.
     """
     from xdesc_jax.colmap.bindings.api import read_model
+    from xdesc_jax.colmap.reference import reference_poses
     from xdesc_jax.evaluate.map_report import write_sfm_report
     from xdesc_jax.matching.feature_set import FeatureSet
     from xdesc_jax.reports.settings import Settings, defaults_of
@@ -59,7 +61,8 @@ def sfm(
     }  # fmt: skip
     console.settings(f"xdesc evaluate sfm -> {out}", settings | {"seed": seed}, sfm)
     with console.status("reading the models"):
-        found, truth = read_model(model), read_model(reference)
+        found = read_model(model)
+        truth = reference_poses(reference, found.names)
     shared: Covisibility | None = None
     if features:
         with FeatureSet(features) as known:
@@ -70,7 +73,7 @@ def sfm(
         making(out / RESULTS)
         making(out / REPORT)
     with console.status("aligning the model to the reference"):
-        result = measure(model, found, truth.poses, truth.names, scale, seed)
+        result = measure(model, found, truth, sorted(truth), scale, seed)
     value: dict[str, Any] = {"settings": settings, **result.to_dict()}
     if shared is not None:
         value["covisibility"] = {
@@ -79,7 +82,7 @@ def sfm(
     files = {name: settings[name] for name in ("model", "reference", "features")}
     with console.status("drawing the report"):
         write_sfm_report(
-            out / REPORT, result, found, truth.poses, shared,
+            out / REPORT, result, found, truth, shared,
             settings=Settings.of({"scale": scale, "seed": seed}, defaults_of(sfm)),
             provenance={"made by": "xdesc evaluate sfm", **files},
         )  # fmt: skip
