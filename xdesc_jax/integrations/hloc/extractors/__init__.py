@@ -1,0 +1,1 @@
+"""What hloc's loader looks through for the extractor; `xdesc` is its name."""
