@@ -27,7 +27,7 @@ register(DescriptorSpec("mean-rows", 32, normalized=False), lambda patches: patc
 def test_no_words_list_the_stages(capsys):
     assert cli.main([]) == 0
     shown = capsys.readouterr().out
-    assert all(word in shown for words in cli.STAGES for word in words)
+    assert all(word in shown for words in cli.STAGES for word in words[:2])
     places = [shown.index(f"{group.name} ─") for group in dict.fromkeys(stage.group for stage in cli.STAGES.values())]
     assert len(places) == 6
 

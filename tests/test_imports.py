@@ -36,6 +36,8 @@ LIGHT = [
     "colmap",
     "colmap.database",
     "evaluate",
+    "evaluate.benchmarks.registry",
+    "evaluate.benchmarks.stages",
     "features.store",
     "descriptors",
     "export.quantization",

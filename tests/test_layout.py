@@ -25,6 +25,7 @@ TOWER = [
     {"evaluate", "localization"},
     {"inspection", "mapping"},
     {"integrations"},
+    {"evaluate/benchmarks"},
     {"data"},
     {"train"},
     {"train/descriptors", "train/translators"},
@@ -51,6 +52,7 @@ OWNERS = {
     "matplotlib": (
         "reports/chart.py",
         "evaluate/drawing.py",
+        "evaluate/benchmarks/drawing.py",
         "evaluate/map_drawing.py",
         "inspection/match_drawing.py",
         "inspection/query_drawing.py",

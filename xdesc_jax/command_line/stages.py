@@ -11,6 +11,7 @@ import dataclasses
 from cyclopts import Group
 
 Words = tuple[str, ...]
+_BENCHMARKS = "xdesc_jax.evaluate.benchmarks."
 _FEATURES = Group("Photos and features", sort_key=1)
 _MATCHING = Group("Translate and match", sort_key=2)
 _MAPS = Group("Maps", sort_key=3)
@@ -91,6 +92,19 @@ STAGES: dict[Words, Stage] = {
         "xdesc_jax.evaluate.stages.sfm:sfm", "colmap,report", _EVALUATE, "A reconstruction against a reference.",
         ("pycolmap", "matplotlib"),
     ),
+    ("benchmark", "list"): Stage(
+        _BENCHMARKS + "stages:listed", "features,report", _EVALUATE, "The benchmarks of the paper, and their data."
+    ),
+    ("benchmark", "check"): Stage(
+        _BENCHMARKS + "stages:check", "features,report", _EVALUATE, "Whether a folder holds the data of one."
+    ),
+    ("benchmark", "run", "hpatches-patches"): Stage(
+        _BENCHMARKS + "hpatches_patches:run", "features,report", _EVALUATE,
+        "HPatches: verification, matching and retrieval of patches.", ("PIL", "cv2", "jax", "matplotlib"),
+    ),
+    ("benchmark", "table"): Stage(
+        _BENCHMARKS + "stages:table", "features,report", _EVALUATE, "Results beside the paper's values."
+    ),
     ("views",): Stage(
         "xdesc_jax.data.views:views", "features", _TRAINING, "Photos -> the same turned, scaled and relit.",
         ("cv2", "PIL"),
@@ -156,6 +170,8 @@ SETTING_EXTRAS = {"apache_beam": "beam"}
 # Words that only hold other stages -> the line for them.
 FOLDERS: dict[Words, tuple[Group, str]] = {
     ("map",): (_MAPS, "`map update`: new photos replace translated rows of a map."),
+    ("benchmark",): (_EVALUATE, "`benchmark list`, `check`, `run` or `table`: the paper's benchmarks."),
+    ("benchmark", "run"): (_EVALUATE, "`benchmark run NAME`: one of `benchmark list`."),
     ("evaluate",): (_EVALUATE, "`evaluate homography`, `localization` or `sfm`: results against the truth."),
     ("weights",): (_FILES, "`weights install`, `weights list`: published weights of learned descriptors."),
 }

@@ -98,13 +98,17 @@ def read_rgb(path: Path | str) -> np.ndarray:
     return np.asarray(_open(Path(path)).convert("RGB"))
 
 
-def read_gray(path: Path | str) -> np.ndarray:
+def read_gray(path: Path | str, *, max_side_px: int = MAX_SIDE_PX) -> np.ndarray:
     """Reads a photo as ITU-R 601 gray, uint8 [H, W]: 0.299 R + 0.587 G + 0.114 B.
+
+    Args:
+        path: the file.
+        max_side_px: larger ones are refused; for pictures that no patches are cut from, such as columns of them.
 
     Raises:
         UnreadablePhoto: with the file and what is wrong with it.
     """
-    return np.asarray(_open(Path(path)).convert("L"))
+    return np.asarray(_open(Path(path), max_side_px).convert("L"))
 
 
 def scaled_down(pixels: np.ndarray, side: int | None) -> np.ndarray:
@@ -131,7 +135,7 @@ def write_png(path: Path, pixels: np.ndarray) -> None:
         temporary.write_bytes(encoded.tobytes())
 
 
-def _open(path: Path) -> Image.Image:
+def _open(path: Path, max_side_px: int = MAX_SIDE_PX) -> Image.Image:
     """The decoded first frame, of mode L or RGB."""
     from PIL import Image
 
@@ -141,9 +145,9 @@ def _open(path: Path) -> Image.Image:
         if path.stat().st_size == 0:
             raise UnreadablePhoto(f"{path}: the photo is an empty file (0 bytes)")
         with Image.open(path) as image:
-            if max(image.size) > MAX_SIDE_PX:
+            if max(image.size) > max_side_px:
                 width, height = image.size
-                raise UnreadablePhoto(f"{path}: the photo has {width} x {height} px, at most {MAX_SIDE_PX} a side")
+                raise UnreadablePhoto(f"{path}: the photo has {width} x {height} px, at most {max_side_px} a side")
             image.load()
             return _plain(image, path)
     except UnreadablePhoto:

@@ -1,0 +1,23 @@
+"""The benchmarks by name: one line each.
+
+In: a name. Out: the benchmark. A further one is a module of this folder, its line here, and one in
+`command_line.stages` for its `run`.
+"""
+
+from __future__ import annotations
+
+import difflib
+
+from xdesc_jax.evaluate.benchmarks.hpatches_patches import BENCHMARK as HPATCHES_PATCHES
+from xdesc_jax.evaluate.benchmarks.protocol import Benchmark
+
+BENCHMARKS: dict[str, Benchmark] = {found.name: found for found in (HPATCHES_PATCHES,)}
+
+
+def benchmark(name: str) -> Benchmark:
+    """A benchmark; an unknown name raises ValueError with near ones."""
+    if name not in BENCHMARKS:
+        near = difflib.get_close_matches(name, BENCHMARKS, n=2, cutoff=0.4)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise ValueError(f"no benchmark is called {name!r}{hint} (there are {', '.join(BENCHMARKS)})")
+    return BENCHMARKS[name]

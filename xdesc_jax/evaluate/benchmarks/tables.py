@@ -1,0 +1,114 @@
+"""Results beside the paper's values.
+
+In: results, and `paper.json`, the values that the paper prints, each under its table's number. Out: tables for the
+screen, for pages and as Markdown. The paper's values stand beside results of the official data alone.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from xdesc_jax import console
+from xdesc_jax.evaluate.benchmarks.results import Column, Result
+from xdesc_jax.files.whole import read_json
+from xdesc_jax.reports.parts import Cell, Table
+from xdesc_jax.reports.parts import Column as PageColumn
+
+# What the paper calls a descriptor. Ours of the same kind stand for those whose weights cannot be passed on.
+PAPER_NAMES = {
+    "brief": "BRIEF", "sift": "SIFT", "sift-kornia05": "SIFT", "hardnet": "HardNet", "hardnet-xdesc": "HardNet",
+    "sosnet": "SOSNet", "sosnet-xdesc": "SOSNet",
+}  # fmt: skip
+PAPER, DIFFERENCE, NONE = "paper", "difference", "-"
+
+
+@functools.cache
+def paper() -> dict[str, dict[str, Any]]:
+    """Benchmark -> 'table', 'unit', 'note' and 'rows': name -> column -> the value that the paper prints."""
+    found: dict[str, dict[str, Any]] = read_json(Path(__file__).parent / "paper.json")
+    return found
+
+
+def reference(result: Result) -> Mapping[str, Mapping[str, float]]:
+    """The paper's rows of a result's benchmark; none for other than the official data."""
+    if not result.official:
+        return {}
+    found: Mapping[str, Mapping[str, float]] = paper().get(result.benchmark, {}).get("rows", {})
+    return found
+
+
+def note(result: Result) -> str:
+    """How the table stands to the paper."""
+    if not result.official:
+        return "Not the official data: the paper's values do not compare, and are left out."
+    entry = paper().get(result.benchmark, {})
+    if entry.get("note"):
+        return f"{entry['table'] or 'The paper'}: {entry['note']}."
+    return f"Paper: {entry['table']}; difference: this result less the paper's." if entry else ""
+
+
+def headings(result: Result) -> list[str]:
+    """Of the table; a column that the paper prints is followed by its value and the difference."""
+    heads = [""]
+    for column in result.columns:
+        heads.append(column.heading)
+        heads += [PAPER, DIFFERENCE] if _printed(result, column) else []
+    return heads
+
+
+def cells(result: Result) -> list[list[str]]:
+    """Texts of all rows under `headings`."""
+    known, rows = reference(result), []
+    for row in result.rows:
+        texts = [row.name]
+        for column in result.columns:
+            value = row.values.get(column.key)
+            texts.append(_text(value, column))
+            if _printed(result, column):
+                theirs = known.get(row.paper, {}).get(column.key)
+                less = None if value is None or theirs is None else value - theirs
+                texts += [_text(theirs, column), _text(less, column, signed=True)]
+        rows.append(texts)
+    return rows
+
+
+def _printed(result: Result, column: Column) -> bool:
+    known = reference(result)
+    return any(column.key in known.get(row.paper, {}) for row in result.rows)
+
+
+def _text(value: float | None, column: Column, signed: bool = False) -> str:
+    return NONE if value is None else f"{value:{'+' if signed else ''},.{column.digits}f}"
+
+
+def title(result: Result) -> str:
+    """Of the table: which benchmark, on which data."""
+    return f"{result.title}: {result.told}"
+
+
+def show(result: Result) -> None:
+    """Prints a result's table."""
+    console.table(f"{title(result)}. {note(result)}", headings(result), cells(result))
+
+
+def markdown(result: Result) -> str:
+    """A result's table as Markdown, with its data above it."""
+    heads = [head or "row" for head in headings(result)]
+    lines = [f"{title(result)}. {note(result)}", ""]
+    lines += [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    lines += [f"| {' | '.join(texts)} |" for texts in cells(result)]
+    return "\n".join(lines) + "\n"
+
+
+def page_table(result: Result) -> Table:
+    """A result's table for a page."""
+    columns = [PageColumn("row", text=True), PageColumn("mode", text=True)]
+    columns += [PageColumn.of(head) for head in headings(result)[1:]]
+    rows = [
+        [row.name, Cell(row.mode, badge=row.mode), *texts[1:]]
+        for row, texts in zip(result.rows, cells(result), strict=True)
+    ]
+    return Table(columns, rows)
