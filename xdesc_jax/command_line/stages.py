@@ -102,6 +102,14 @@ STAGES: dict[Words, Stage] = {
         _BENCHMARKS + "hpatches_patches:run", "features,report", _EVALUATE,
         "HPatches: verification, matching and retrieval of patches.", ("PIL", "cv2", "jax", "matplotlib"),
     ),
+    ("benchmark", "run", "hpatches-sequences"): Stage(
+        _BENCHMARKS + "hpatches_sequences:run", "features,report", _EVALUATE,
+        "HPatches: matching accuracy and homographies on 108 sequences.", ("PIL", "cv2", "matplotlib"),
+    ),
+    ("benchmark", "run", "relative-pose"): Stage(
+        _BENCHMARKS + "relative_pose:run", "features,report", _EVALUATE,
+        "MegaDepth-1500, ScanNet-1500 and their like: relative poses.", ("pycolmap", "PIL", "matplotlib"),
+    ),
     ("benchmark", "table"): Stage(
         _BENCHMARKS + "stages:table", "features,report", _EVALUATE, "Results beside the paper's values."
     ),

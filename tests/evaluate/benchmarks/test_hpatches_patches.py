@@ -12,7 +12,6 @@ from xdesc_jax import cli, descriptors
 from xdesc_jax.descriptors import DescriptorSpec, register, unit_rows
 from xdesc_jax.evaluate.benchmarks import hpatches_patches, patch_strips, results, run_folder
 from xdesc_jax.evaluate.benchmarks.hpatches_patches import BENCHMARK, run
-from xdesc_jax.reports.parts import Picture
 from xdesc_jax.translation.translator import Translator
 
 
@@ -32,18 +31,6 @@ def own(monkeypatch):
     register(DescriptorSpec("own-b", WIDTH), lambda patches: exact.translate(pooled(patches), "own-a", "own-b"))
 
 
-@pytest.fixture(autouse=True)
-def undrawn(monkeypatch, request):
-    """Charts take most of a run's time here: they are drawn where a test asks for it."""
-    if "drawn" not in request.fixturenames:
-        monkeypatch.setattr("xdesc_jax.reports.chart.chart", lambda *_, **words: Picture(b"", **words))
-
-
-@pytest.fixture
-def drawn():
-    """Charts are drawn."""
-
-
 @pytest.fixture
 def patches(tmp_path):
     return write_patches(tmp_path / "hpatches-release")
@@ -53,7 +40,7 @@ def by_name(result):
     return {row.name if row.mode != "naive" else f"{row.name} (naive)": row.values for row in result.rows}
 
 
-def test_patches_without_jitter_give_perfect_figures_and_an_exact_translator_keeps_them(patches, tmp_path, drawn):
+def test_patches_without_jitter_give_perfect_figures_and_an_exact_translator_keeps_them(patches, tmp_path):
     model = exact_translator().save(tmp_path / "model.safetensors")
     found = by_name(run(data=patches, out=tmp_path / "out", model=model, pairs=200))
     for name in ("own-a", "own-b", "own-a -> own-b", "own-b -> own-a", "own-a | own-b"):

@@ -5,7 +5,7 @@ In: rows of results. Out: drawings in one look of a page; `reports.chart.chart` 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -41,6 +41,78 @@ def patch_bars(rows: Sequence[Row], *, look: Look) -> Figure:
             panel.plot(*zip(*points, strict=True), marker=_MARKS[kind], color=_NOISE[noise], markersize=5, linestyle="")
         panel.set(title=task, xlabel="mean average precision [%]", xlim=(0, 100))
         look.prepare(panel, "x")
+    return figure
+
+
+def accuracy_curves(rows: Sequence[Row], *, look: Look) -> Figure:
+    """Matching accuracy against the threshold: a curve a row, a panel for all sequences and each kind of them.
+
+    Args:
+        rows: with `detail['mma']`: kind -> [10].
+        look: of the drawing; of narrow ones, a panel above another.
+    """
+    kinds = list(rows[0].detail["mma"])
+    beside = 2 if look.narrow else 4  # names in a row of the legend
+    height = 260 * (len(kinds) if look.narrow else 1) + _LINE_PX * -(-len(rows) // beside)
+    figure = look.figure(height, width_px=1100)
+    shape = (len(kinds), 1) if look.narrow else (1, len(kinds))
+    panels = figure.subplots(*shape, squeeze=False, sharey=True).ravel()
+    for panel, kind in zip(panels, kinds, strict=True):
+        for i, row in enumerate(rows):
+            curve = 100 * np.asarray(row.detail["mma"][kind])
+            style = ("-", "--", ":", "-.")[i // len(PALETTE) % 4]
+            panel.plot(np.arange(1, len(curve) + 1), curve, color=PALETTE[i % len(PALETTE)], linestyle=style)
+        panel.set(title=kind, xlabel="threshold [px]", ylim=(0, 100), xticks=(1, 4, 7, 10))
+        look.prepare(panel)
+    panels[0].set_ylabel("MMA [%]")
+    figure.legend(panels[0].lines, [row.name for row in rows], loc="outside lower left", ncols=beside, frameon=False)
+    return figure
+
+
+def scene_differences(best: Row, others: Sequence[Row], *, look: Look) -> Figure:
+    """How a row differs from others, a bar a sequence, ordered; a panel each.
+
+    Args:
+        best, others: with `detail['area']`: sequence -> share.
+        look: of the drawing.
+    """
+    figure = look.figure(190 * len(others) + 20)
+    panels = figure.subplots(len(others), 1, squeeze=False).ravel()
+    for panel, other in zip(panels, others, strict=True):
+        less = np.sort([100 * (best.detail["area"][s] - other.detail["area"][s]) for s in best.detail["area"]])[::-1]
+        colors = [PALETTE[2] if value >= 0 else PALETTE[5] for value in less]
+        panel.bar(np.arange(len(less)), less, color=colors, width=0.9)
+        panel.axhline(0, color=look.ink, linewidth=0.8)
+        panel.set(title=f"{best.name} less {other.name}", ylabel="area [%]", xticks=())
+        look.prepare(panel, "y")
+    panels[-1].set_xlabel("sequences, by their difference")
+    return figure
+
+
+def shares_within(
+    errors: Mapping[str, Sequence[float]], limit: float, what: str, *, look: Look
+) -> Figure:  # fmt: skip
+    """Share of all within an error, a curve a row; what failed has inf.
+
+    Args:
+        errors: label -> one a pair.
+        limit: of the axis.
+        what: label of the axis.
+        look: of the drawing.
+    """
+    beside = 2 if look.narrow else 4
+    figure = look.figure(300 + _LINE_PX * -(-len(errors) // beside))
+    panel = figure.subplots()
+    for i, (name, values) in enumerate(errors.items()):
+        ordered = np.sort(np.asarray(values, np.float64))
+        inside = ordered[ordered <= limit]
+        share = 100 * np.arange(1, len(inside) + 1) / max(1, len(ordered))
+        x, y = np.concatenate([[0], inside, [limit]]), np.concatenate([[0], share, share[-1:] if len(share) else [0]])
+        style = ("-", "--", ":", "-.")[i // len(PALETTE) % 4]
+        panel.plot(x, y, label=name, color=PALETTE[i % len(PALETTE)], linestyle=style)
+    panel.set(xlim=(0, limit), ylim=(0, 100), xlabel=what, ylabel="share [%]")
+    look.prepare(panel)
+    figure.legend(loc="outside lower left", ncols=beside, frameon=False)
     return figure
 
 

@@ -23,7 +23,7 @@ from xdesc_jax.evaluate.benchmarks.patch_strips import STRIPS
 from xdesc_jax.evaluate.benchmarks.patch_tasks import PAIRS, Tasks
 from xdesc_jax.evaluate.benchmarks.protocol import Benchmark, Checked, fingerprint, require
 from xdesc_jax.evaluate.benchmarks.results import Column, Result, Row
-from xdesc_jax.evaluate.benchmarks.tables import PAPER_NAMES
+from xdesc_jax.evaluate.benchmarks.tables import paper_row
 from xdesc_jax.evaluate.homography import Comparison, Mode, comparisons
 from xdesc_jax.features.official import weight_file
 from xdesc_jax.features.weights import parse_weights
@@ -175,10 +175,8 @@ def planned(names: Sequence[str], translator: Translator | None, modes: Sequence
 
 def row_of(comparison: Comparison, figures: Mapping[str, Any]) -> Row:
     """A row of the table, from the figures of `measured`."""
-    source, target = (PAPER_NAMES.get(name, "") for name in (comparison.source, comparison.target))
-    paper = f"{comparison.mode}: {source if comparison.mode == 'native' else f'{source} -> {target}'}"
     values = {column.key: figures["values"][column.key] for column in COLUMNS}
-    return Row(comparison.label, values, comparison.mode, paper if source and target else "", figures["detail"])
+    return Row(comparison.label, values, comparison.mode, paper_row(comparison), figures["detail"])
 
 
 # --- One row -----------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import Any
 
 from xdesc_jax import console
 from xdesc_jax.evaluate.benchmarks.results import Column, Result
+from xdesc_jax.evaluate.homography import Comparison
 from xdesc_jax.files.whole import read_json
 from xdesc_jax.reports.parts import Cell, Table
 from xdesc_jax.reports.parts import Column as PageColumn
@@ -32,6 +33,14 @@ def paper() -> dict[str, dict[str, Any]]:
     return found
 
 
+def paper_row(comparison: Comparison) -> str:
+    """Name of the paper's row that compares the same, '' where it has no such descriptor."""
+    source, target = (PAPER_NAMES.get(name, "") for name in (comparison.source, comparison.target))
+    if not (source and target):
+        return ""
+    return f"{comparison.mode}: {source if comparison.mode == 'native' else f'{source} -> {target}'}"
+
+
 def reference(result: Result) -> Mapping[str, Mapping[str, float]]:
     """The paper's rows of a result's benchmark; none for other than the official data."""
     if not result.official:
@@ -46,7 +55,7 @@ def note(result: Result) -> str:
         return "Not the official data: the paper's values do not compare, and are left out."
     entry = paper().get(result.benchmark, {})
     if entry.get("note"):
-        return f"{entry['table'] or 'The paper'}: {entry['note']}."
+        return f"{entry['table']}: {entry['note']}." if entry["table"] else f"{entry['note']}."
     return f"Paper: {entry['table']}; difference: this result less the paper's." if entry else ""
 
 
