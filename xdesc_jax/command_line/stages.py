@@ -110,6 +110,10 @@ STAGES: dict[Words, Stage] = {
         _BENCHMARKS + "relative_pose:run", "features,report", _EVALUATE,
         "MegaDepth-1500, ScanNet-1500 and their like: relative poses.", ("pycolmap", "PIL", "matplotlib"),
     ),
+    ("benchmark", "run", "cross"): Stage(
+        _BENCHMARKS + "cross:run", "features,report", _EVALUATE,
+        "Maps and devices of all descriptors, on scenes of your own.", ("pycolmap", "cv2", "PIL", "matplotlib"),
+    ),
     ("benchmark", "table"): Stage(
         _BENCHMARKS + "stages:table", "features,report", _EVALUATE, "Results beside the paper's values."
     ),

@@ -156,6 +156,11 @@ def without_ratio(route: Route) -> Route:
     return dataclasses.replace(route, ratio=None, why=NO_RATIO)
 
 
+def matchable(descriptor: str) -> bool:
+    """Whether there are weights that match rows of a descriptor."""
+    return descriptor in _WEIGHTS
+
+
 def _weights_for(target: DescriptorSpec) -> str:
     """The weights that match rows of a descriptor."""
     if target.name in _WEIGHTS and (target.width, target.kind) == (get_spec(target.name).width, "real"):

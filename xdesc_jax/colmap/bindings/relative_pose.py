@@ -11,7 +11,7 @@ import dataclasses
 import numpy as np
 
 from xdesc_jax.colmap.bindings.api import pycolmap
-from xdesc_jax.colmap.model import Pose
+from xdesc_jax.colmap.model import Camera, Pose
 
 MIN_MATCHES = 5
 MAX_TRIALS = 10_000  # as COLMAP verifies pairs; wrong matches alone would take ten times as many
@@ -69,3 +69,24 @@ def estimate_relative_pose(
 def _pinhole(k: np.ndarray) -> pycolmap.Camera:
     size = [max(1, int(np.ceil(2 * k[axis, 2]))) for axis in (0, 1)]  # of no account, but COLMAP wants one
     return pycolmap.Camera(model="PINHOLE", width=size[0], height=size[1], params=[k[0, 0], k[1, 1], k[0, 2], k[1, 2]])
+
+
+def ideal_positions(camera: Camera, xy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Image points as a camera without distortion would show them, and its intrinsics.
+
+    Args:
+        camera: of any of COLMAP's models.
+        xy: [M, 2] px from the corner of the first pixel.
+
+    Returns:
+        [M, 2] px, and [3, 3] with the camera's focal lengths and principal point.
+
+    Raises:
+        ValueError: a point that the model's distortion maps from nowhere.
+    """
+    own = pycolmap.Camera(model=camera.model, width=camera.width, height=camera.height, params=list(camera.params))
+    k = np.asarray(own.calibration_matrix(), np.float64)
+    rays = np.asarray(own.cam_from_img(np.asarray(xy, np.float64).reshape(-1, 2))).reshape(-1, 2)
+    if not np.isfinite(rays).all():
+        raise ValueError(f"{camera.model} {list(camera.params)}: a point lies where the distortion has no inverse")
+    return rays * k[[0, 1], [0, 1]] + k[:2, 2], k

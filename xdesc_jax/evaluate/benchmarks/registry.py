@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import difflib
 
+from xdesc_jax.evaluate.benchmarks.cross import BENCHMARK as CROSS
 from xdesc_jax.evaluate.benchmarks.hpatches_patches import BENCHMARK as HPATCHES_PATCHES
 from xdesc_jax.evaluate.benchmarks.hpatches_sequences import BENCHMARK as HPATCHES_SEQUENCES
 from xdesc_jax.evaluate.benchmarks.protocol import Benchmark
 from xdesc_jax.evaluate.benchmarks.relative_pose import BENCHMARK as RELATIVE_POSE
 
 BENCHMARKS: dict[str, Benchmark] = {
-    found.name: found for found in (HPATCHES_PATCHES, HPATCHES_SEQUENCES, RELATIVE_POSE)
+    found.name: found for found in (HPATCHES_PATCHES, HPATCHES_SEQUENCES, RELATIVE_POSE, CROSS)
 }
 
 

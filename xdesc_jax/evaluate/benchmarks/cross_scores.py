@@ -1,0 +1,126 @@
+"""Figures of the benchmark across descriptors.
+
+In: matched keypoints of a pair, with its truth. Out: figures of the pair, of a row, and the best way of each map and
+device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from xdesc_jax.evaluate.benchmarks.cross_data import Pair, Posed
+from xdesc_jax.evaluate.benchmarks.cross_plan import Case
+from xdesc_jax.evaluate.benchmarks.pose_scores import areas, fitting, pose_error_deg
+from xdesc_jax.evaluate.benchmarks.results import Column, Row
+from xdesc_jax.evaluate.measures import CORRECT_PX, GroundTruth
+
+AUC_LIMIT_DEG = 10
+COLUMNS = (
+    Column("correct", "", 0), Column("precision"), Column("of the weaker side"), Column("repeatability"),
+    Column(f"AUC {AUC_LIMIT_DEG} deg"), Column("inliers", "", 0),
+)  # fmt: skip
+Figures = Mapping[str, Sequence[Mapping[str, Any]]]
+Leader = tuple[str, str, str, str, str, float, float | None]
+
+
+def score(
+    pair: Pair, known_xy: np.ndarray, device_xy: np.ndarray, size: tuple[int, int], rows: np.ndarray,
+    max_error_px: float, seed: int,
+) -> dict[str, float]:  # fmt: skip
+    """Figures of one pair.
+
+    Args:
+        pair: with its truth.
+        known_xy, device_xy: [N, 2] and [M, 2] keypoints, px of the photos, origin at the centre of the first pixel.
+        size: (width, height) of the device's photo.
+        rows: [K, 2] which of them match.
+        max_error_px, seed: of RANSAC, for posed pairs.
+
+    Returns:
+        Of a sequence: 'matches', 'correct' (3 px), 'repeatability': the share of the map's keypoints whose true place
+        is in the device's photo that have one of its keypoints within 3 px. Of a posed scene: 'matches', 'right' (share
+        that fits the true geometry), 'error_deg' (-1 without a pose), 'inliers'.
+    """
+    if isinstance(pair.truth, Posed):
+        return _posed(pair.truth, known_xy[rows[:, 0]], device_xy[rows[:, 1]], max_error_px, seed)
+    truth = GroundTruth.of(known_xy, device_xy, pair.truth)
+    errors = truth.errors(rows[:, 0], rows[:, 1])
+    inside = ((truth.expected_xy >= 0) & (truth.expected_xy <= np.array(size) - 1)).all(axis=1)
+    return {
+        "matches": len(rows),
+        "correct": int((errors <= CORRECT_PX).sum()),
+        "repeatability": float(truth.findable[inside].mean()) if inside.any() else 0.0,
+    }
+
+
+def _posed(truth: Posed, xy0: np.ndarray, xy1: np.ndarray, max_error_px: float, seed: int) -> dict[str, float]:
+    from xdesc_jax.colmap.bindings.relative_pose import estimate_relative_pose, ideal_positions
+
+    # Cameras count px from the corner of the first pixel, files from its centre.
+    (ideal0, k0), (ideal1, k1) = (
+        ideal_positions(camera, xy + 0.5) for camera, xy in zip(truth.cameras, (xy0, xy1), strict=True)
+    )
+    found = estimate_relative_pose(ideal0, ideal1, k0, k1, max_error_px=max_error_px, seed=seed)
+    right = fitting(ideal0, ideal1, k0, k1, truth.pose)
+    return {
+        "matches": len(xy0),
+        "right": float(right.mean()) if len(right) else 0.0,
+        "error_deg": -1.0 if found is None else pose_error_deg(found.pose, truth.pose),
+        "inliers": 0 if found is None else int(found.inlier.sum()),
+    }
+
+
+def summary(figures: Figures) -> dict[str, float | None]:
+    """Column -> mean over pairs and then over scenes; None where no scene has it."""
+
+    def over(key: str) -> float | None:
+        means = [np.mean([p[key] for p in pairs]) for pairs in figures.values() if key in pairs[0]]
+        return float(np.mean(means)) if means else None
+
+    shares = [
+        np.mean([p["correct"] / max(1, p["matches"]) for p in pairs])
+        for pairs in figures.values()
+        if "correct" in pairs[0]
+    ]
+    shares += [np.mean([p["right"] for p in pairs]) for pairs in figures.values() if "right" in pairs[0]]
+    errors = [[p["error_deg"] for p in pairs] for pairs in figures.values() if "error_deg" in pairs[0]]
+    auc = [areas([np.inf if e < 0 else e for e in scene], [AUC_LIMIT_DEG])[0] for scene in errors]
+    repeatability = over("repeatability")
+    return {
+        "correct": over("correct"),
+        "precision": 100 * float(np.mean(shares)) if shares else None,
+        "repeatability": None if repeatability is None else 100 * repeatability,
+        f"AUC {AUC_LIMIT_DEG} deg": 100 * float(np.mean(auc)) if auc else None,
+        "inliers": over("inliers"),
+    }
+
+
+def row_of(case: Case, figures: Mapping[Case, Figures]) -> Row:
+    """A row of the table; the weaker side is the native row, of map or device, with fewer correct matches."""
+    values = summary(figures[case])
+    natives = [
+        summary(figures[Case(name, name, "native", case.keypoints, case.condition)])["correct"]
+        for name in (case.known, case.device)
+    ]
+    weaker = min((n for n in natives if n is not None), default=None)
+    share = None if not weaker or values["correct"] is None else 100 * values["correct"] / weaker
+    detail = {"map": case.known, "device": case.device, "keypoints": case.keypoints, "condition": case.condition}
+    return Row(case.label, {**values, "of the weaker side": share}, case.way, "", detail)
+
+
+def leaders(rows: Sequence[Row]) -> list[Leader]:
+    """Map, device, keypoints, condition, the way with the most correct matches (inliers where there are no sequences),
+    how many, and their share of the weaker side's; in the order of the rows."""
+    best: dict[tuple[str, ...], Row] = {}
+    for row in rows:
+        key = tuple(row.detail[k] for k in ("map", "device", "keypoints", "condition"))
+        if key not in best or _count(row) > _count(best[key]):
+            best[key] = row
+    return [(*key, row.mode, _count(row), row.values["of the weaker side"]) for key, row in best.items()]  # type: ignore[misc]
+
+
+def _count(row: Row) -> float:
+    return next((value for key in ("correct", "inliers") if (value := row.values[key]) is not None), 0.0)
