@@ -8,13 +8,18 @@ import pytest
 from tests.support.place import exact_translator
 from tests.support.posed_folder import SIZE, K, between, seen
 from tests.support.sequence_folder import homography, positions, write_features, write_sequences
+from xdesc_jax import cli
 from xdesc_jax.colmap.bindings.relative_pose import ideal_positions
 from xdesc_jax.colmap.model import Camera, Model, Pose
-from xdesc_jax.evaluate.benchmarks import cross_data, cross_plan, cross_scores, simulated
+from xdesc_jax.descriptors import get_spec, unit_rows
+from xdesc_jax.evaluate.benchmarks import cross_data, cross_plan, cross_scores, results, run_folder, simulated
+from xdesc_jax.evaluate.benchmarks.cross import of_matchers
 from xdesc_jax.evaluate.benchmarks.cross_data import Pair, Posed
-from xdesc_jax.evaluate.benchmarks.cross_matching import nearest_rows
+from xdesc_jax.evaluate.benchmarks.cross_matching import by_network, nearest_rows
 from xdesc_jax.evaluate.benchmarks.cross_plan import Case
 from xdesc_jax.evaluate.scenes import by_homography
+from xdesc_jax.features.store import ImageFeatures, StoreWriter
+from xdesc_jax.matching import learned
 from xdesc_jax.translation.translator import Translator
 
 cv2 = pytest.importorskip("cv2", reason="needs the features extra")
@@ -209,3 +214,46 @@ def test_the_pose_of_a_model_is_from_the_maps_camera_to_the_devices(tmp_path):
     assert isinstance(pair.truth, Posed)
     expected = Pose(np.eye(3), np.array([-0.5, 0, 0]))
     np.testing.assert_allclose(pair.truth.pose.translation, expected.translation)
+
+
+def test_a_run_extracts_simulates_matches_and_leaves_a_page(tmp_path):
+    """Rows of OpenCV's SIFT and ORB on a plane by day and by simulated night, and in a posed scene."""
+    write_sequences(tmp_path / "data/planes", ("v_roof",))
+    for k in (4, 5, 6):
+        (tmp_path / f"data/planes/v_roof/{k}.ppm").unlink()
+        (tmp_path / f"data/planes/v_roof/H_1_{k}").unlink()
+    write_scene(tmp_path / "data/scenes/hall", photos=2)
+    words = ["benchmark", "run", "cross", "--data", tmp_path / "data", "--out", tmp_path / "out", "--model", "opencv"]
+    words += ["--descriptors", "opencv-sift", "orb", "--conditions", "plain", "night", "--matchers", "joint"]
+    words += ["--max-keypoints", "150"]
+    assert cli.main([str(word) for word in words]) == 0
+    result = results.read(tmp_path / "out")
+    assert [row.name for row in result.rows] == [
+        f"{of}, own keypoints{condition}" for condition in ("", ", simulated night")
+        for of in ("opencv-sift", "orb", "opencv-sift | orb", "orb | opencv-sift")
+    ]  # fmt: skip
+    day, night = result.rows[0].values, result.rows[4].values
+    assert day["correct"] > 40 and day["precision"] > 40 and day["of the weaker side"] == pytest.approx(100)
+    assert night["correct"] < day["correct"] and not result.official and day["AUC 10 deg"] is not None
+    assert (tmp_path / "out/photos/night/planes/v_roof/3.ppm.png").exists()
+    page = (tmp_path / "out" / run_folder.REPORT).read_text()
+    assert "simulated night" in page and "Leaders" in page
+    before = (tmp_path / "out/result.json").stat().st_mtime_ns
+    assert cli.main([str(word) for word in words]) == 0
+    assert (tmp_path / "out/result.json").stat().st_mtime_ns == before
+
+
+def test_lightglue_matches_rows_as_they_are_or_translated(tmp_path, monkeypatch):
+    monkeypatch.setattr(learned, "_CLASS", "tests.support.fake_matcher:Fake")
+    monkeypatch.setattr(learned, "require_kornia", lambda what: None)
+    np.savez(tmp_path / "lightglue-aliked.npz", limit=0.5)
+    rows, xy = unit_rows(np.random.default_rng(0).normal(size=(30, 128))), np.linspace(60, 90, 60).reshape(30, 2)
+    with StoreWriter(tmp_path / "aliked-n16rot.h5", get_spec("aliked-n16rot")) as store:
+        for name, order in (("v_roof/1.ppm", np.arange(30)), ("v_roof/3.ppm.png", np.arange(30)[::-1])):
+            store.write(name, ImageFeatures(np.float32(xy), rows[order], np.ones(30, bool), (150, 120)))
+    case = Case("aliked-n16rot", "aliked-n16rot", "lightglue", "own", "night")
+    weights = (f"lightglue-aliked={tmp_path / 'lightglue-aliked.npz'}",)
+    assert of_matchers((*weights, "xfeat=x")) == weights
+    file = tmp_path / "aliked-n16rot.h5"
+    ((pair, found),) = by_network(case, [sequence_pair()], file, file, ".png", tmp_path, tmp_path / "matches", weights)
+    assert pair.device == "v_roof/3.ppm" and sorted(map(tuple, found.tolist())) == [(i, 29 - i) for i in range(30)]

@@ -17,7 +17,7 @@ from xdesc_jax import console, pretrained
 from xdesc_jax.evaluate.benchmarks import cross_data, run_folder
 from xdesc_jax.evaluate.benchmarks.cross_data import Pair
 from xdesc_jax.evaluate.benchmarks.cross_matching import by_network, nearest_rows
-from xdesc_jax.evaluate.benchmarks.cross_plan import OWN, SAME, Case, Keypoints, Way, cases, ways
+from xdesc_jax.evaluate.benchmarks.cross_plan import OWN, SAME, Case, Keypoints, Way, cases, of_network, ways
 from xdesc_jax.evaluate.benchmarks.cross_scores import COLUMNS, leaders, row_of, score
 from xdesc_jax.evaluate.benchmarks.feature_rows import to_extract
 from xdesc_jax.evaluate.benchmarks.protocol import Benchmark, require
@@ -27,6 +27,7 @@ from xdesc_jax.features.images import read_rgb, write_png
 from xdesc_jax.features.store import FeatureStore
 from xdesc_jax.files import dry_run
 from xdesc_jax.files.whole import config_hash, content_hash, input_hash
+from xdesc_jax.matching.learned import LIGHTGLUE
 from xdesc_jax.reports.settings import Settings, defaults_of
 from xdesc_jax.translation.translator import Translator
 
@@ -73,7 +74,7 @@ def run(
             DISK; needs the extra 'learned').
         max_keypoints: the strongest that are kept of what a detector finds.
         pairs_a_scene: the most pairs of a posed scene.
-        weights: NAME=FILE weight files of learned descriptors that are neither shipped nor installed.
+        weights: NAME=FILE weight files of networks that are neither shipped nor installed.
         seed: of RANSAC.
         processes: processes that extract.
         overwrite: measure again even if the result is there.
@@ -108,7 +109,9 @@ def run(
         with run_folder.journal(BENCHMARK, out, expected, overwrite) as kept:
             figures: dict[Case, Mapping[str, Any]] = {}
             for case in console.track(plan, "matching", "rows"):
-                make = functools.partial(measured, case, pairs, found.root, stores, model, translator, out, seed)
+                make = functools.partial(
+                    measured, case, pairs, found.root, stores, model, translator, out, weights, seed
+                )
                 figures[case] = kept.recall(str(case), make)
             rows = [row_of(case, figures) for case in plan]
             result = Result.of(BENCHMARK, found, given, COLUMNS, rows)
@@ -125,17 +128,24 @@ def extracted(
     from xdesc_jax.evaluate.stages.homography import extracted_stores
 
     stores: dict[tuple[Condition, Keypoints], dict[str, Path]] = {}
-    how: dict[str, Any] = {"max_keypoints": max_keypoints, "weights": weights, "processes": processes}
+    own = tuple(word for word in weights if word not in of_matchers(weights))
+    how: dict[str, Any] = {"max_keypoints": max_keypoints, "weights": own, "processes": processes}
     asked: tuple[Condition, ...] = ("plain", *(c for c in conditions if c != "plain"))
     for condition in asked:
         photos = root if condition == "plain" else _rendered(root, pairs, out / "photos" / condition, condition)
         stores[condition, OWN] = by_detector(
             photos, out / "features" / condition, names, keypoints="colmap", overwrite=overwrite, **how
         )
-    stores["plain", SAME] = extracted_stores(
-        root, out / "features" / "shared", names, keypoints="colmap", overwrite=overwrite, **how
-    )
+    if any(of_network(name) for name in names):  # else they are those of the detector that all have
+        stores["plain", SAME] = extracted_stores(
+            root, out / "features" / "shared", names, keypoints="colmap", overwrite=overwrite, **how
+        )
     return stores
+
+
+def of_matchers(weights: Sequence[str]) -> tuple[str, ...]:
+    """Those NAME=FILE words that name weights of LightGlue, and not of a descriptor."""
+    return tuple(word for word in weights if word.startswith(f"{LIGHTGLUE}-"))
 
 
 def _rendered(root: Path, pairs: Sequence[Pair], folder: Path, condition: Condition) -> Path:
@@ -160,6 +170,7 @@ def measured(
     model: Path,
     translator: Translator,
     out: Path,
+    weights: tuple[str, ...],
     seed: int,
 ) -> dict[str, list[dict[str, Any]]]:
     """Figures of all pairs of one row, by scene."""
@@ -168,8 +179,8 @@ def measured(
     found: dict[str, list[dict[str, Any]]] = {}
     suffix = "" if case.condition == "plain" else ".png"
     with FeatureStore(known) as first, FeatureStore(device) as second:
-        if case.way == "lightglue":
-            matches = by_network(case, pairs, known, device, suffix, model, out / "matches")
+        if case.way == LIGHTGLUE:
+            matches = by_network(case, pairs, known, device, suffix, model, out / "matches", of_matchers(weights))
         else:
             matches = nearest_rows(case, pairs, known, device, suffix, translator)
         for pair, rows in matches:

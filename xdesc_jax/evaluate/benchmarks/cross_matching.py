@@ -56,13 +56,21 @@ def nearest_rows(
 
 
 def by_network(
-    case: Case, pairs: Sequence[Pair], known: Path, device: Path, suffix: str, model: Path, folder: Path
+    case: Case,
+    pairs: Sequence[Pair],
+    known: Path,
+    device: Path,
+    suffix: str,
+    model: Path,
+    folder: Path,
+    weights: tuple[str, ...],
 ) -> Iterator[tuple[Pair, np.ndarray]]:
     """What LightGlue matches, on rows translated to the device's descriptor or native ones; arguments as before.
 
     Args:
         model: file of the translator.
         folder: for the match file and its list of pairs.
+        weights: NAME=FILE of the network, where they are not installed.
     """
     name = f"{case.condition} {case.keypoints} {case.known} {case.device}"
     listed, out = folder / f"{name}.txt", folder / f"{name}.h5"
@@ -74,8 +82,8 @@ def by_network(
     with console.inner():
         match(
             (known,), out, pairs=str(listed), other=(device,), mode="native" if native else "directional",
-            model=None if native else model, target=None if native else case.device, ratio=None,
-            matcher="lightglue", overwrite=True,
+            model=None if native else model, target=None if native else case.device, 
+            matcher="lightglue", weights=weights, overwrite=True,
         )  # fmt: skip
     with FeatureStore(known) as first, MatchFile(out, first.names) as matches:
         for pair in pairs:

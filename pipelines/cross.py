@@ -1,0 +1,53 @@
+"""Who serves whom: every map with every device, on any folder of scenes, by day, by night and through another lens.
+
+    python -m pipelines.cross --data SCENES --out OUT
+
+DATA holds homography sequences and posed scenes (see docs/benchmarks.md). The shipped translator `mixed`, with all its
+descriptors, networks among them (the extra `learned` and `xdesc weights install xfeat aliked-n16rot`): native,
+translated, joint, naive and LightGlue. What is finished is kept, so that a run that was stopped goes on.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from xdesc_jax.evaluate.benchmarks import cross as benchmark
+from xdesc_jax.evaluate.benchmarks.results import Result
+
+
+def cross(
+    *,
+    data: Path,
+    out: Path,
+    model: Path = Path("mixed"),
+    descriptors: tuple[str, ...] = (),
+    lightglue: bool = True,
+    weights: tuple[str, ...] = (),
+    processes: int = 1,
+) -> Result:
+    """Runs all rows.
+
+    Args:
+        data: folder of the scenes.
+        out: folder for everything that is made.
+        model: translator: a model file, or the name of one that ships with the package.
+        descriptors: of maps and devices; by default all of the model's that photos give.
+        lightglue: whether its matches are measured, too.
+        weights: NAME=FILE weight files of networks that are not installed.
+        processes: that extract.
+
+    Returns:
+        The result, which is also in OUT.
+    """
+    ways: tuple[benchmark.Way, ...] = ("native", "translated", "joint", "naive", *(("lightglue",) if lightglue else ()))
+    return benchmark.run(
+        data=data, out=out, model=model, descriptors=descriptors, matchers=ways, weights=weights, processes=processes,
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    import sys
+
+    from xdesc_jax.cli import run_function
+
+    sys.exit(run_function(cross))
