@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -191,8 +192,9 @@ def test_a_shard_that_fails_half_way_leaves_no_output_and_the_next_run_ends_as_a
     assert same_files(tmp_path / "out", local)
 
 
-@pytest.mark.parametrize("resume", [records_beam, records])
-def test_a_pipeline_killed_after_a_photo_keeps_it_and_either_stage_goes_on(photos, local, tmp_path, resume):
+@pytest.fixture(scope="module")
+def killed(photos, tmp_path_factory):
+    """The folder of a pipeline that was killed after two photos."""
     code = """
 import os, signal, sys
 from pathlib import Path
@@ -208,12 +210,19 @@ photos.save_part = save_and_die
 records(Path(sys.argv[2]), photos=Path(sys.argv[1]), beam=True, validation_share=0.3, keypoints="opencv",
         max_keypoints=40, rows_per_shard=5)
 """
-    kill_within(code, photos, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-    assert len(list((tmp_path / ".out.work" / "parts").glob("*.npz"))) == 2
-    resume(tmp_path / "out", photos=photos, **SETTINGS)
-    assert same_files(tmp_path / "out", local)
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    folder = tmp_path_factory.mktemp("killed")
+    kill_within(code, photos, folder / "out")
+    assert not (folder / "out").exists()
+    assert len(list((folder / ".out.work" / "parts").glob("*.npz"))) == 2
+    return folder
+
+
+@pytest.mark.parametrize("resume", [records_beam, records])
+def test_a_pipeline_killed_after_a_photo_keeps_it_and_either_stage_goes_on(killed, photos, local, tmp_path, resume):
+    folder = Path(shutil.copytree(killed, tmp_path / "copied"))
+    resume(folder / "out", photos=photos, **SETTINGS)
+    assert same_files(folder / "out", local)
+    assert [path.name for path in folder.iterdir()] == ["out"]
 
 
 def test_a_photo_that_changes_between_the_steps_stops_the_run(tmp_path, stores, monkeypatch):
