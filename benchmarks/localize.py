@@ -20,8 +20,8 @@ from xdesc_jax.localization.localizer import Localizer
 from xdesc_jax.localization.map import LocalizationMap, MapPhoto
 from xdesc_jax.localization.outcome import Localization
 from xdesc_jax.matching.feature_set import Held
-from xdesc_jax.matching.retrieval import VladIndex
 from xdesc_jax.matching.routes import Router
+from xdesc_jax.matching.vlad import VladIndex
 from xdesc_jax.translation.translator import EMBEDDING, Translator
 
 PHOTOS, POINTS, KEYPOINTS, QUERIES, RETRIEVED = 50, 12000, 2000, 15, 20

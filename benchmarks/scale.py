@@ -184,7 +184,7 @@ def make_retrieve(folder: Path, factor: float) -> None:
 
 
 def retrieve(folder: Path, way: str) -> str:
-    from xdesc_jax.matching.retrieval import VladIndex
+    from xdesc_jax.matching.vlad import VladIndex
 
     vectors = np.load(folder / "vectors.npy")
     if way == "ours":

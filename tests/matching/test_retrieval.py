@@ -10,9 +10,9 @@ from xdesc_jax.cli import main
 from xdesc_jax.descriptors import DescriptorSpec, unit_rows
 from xdesc_jax.features.store import ImageFeatures, StoreWriter
 from xdesc_jax.files.claim import beside
-from xdesc_jax.matching import retrieval
+from xdesc_jax.matching import vlad as vlad_module
 from xdesc_jax.matching.pairs import pair_line, read_pairs
-from xdesc_jax.matching.retrieval import VladIndex, vlad, vocabulary
+from xdesc_jax.matching.vlad import VladIndex, vlad, vocabulary
 
 PLACES, PHOTOS, ROWS = 3, 4, 60
 
@@ -116,7 +116,7 @@ def test_blocks_of_queries_change_nothing(monkeypatch):
     rows = rows_of_photos()
     index = VladIndex.build(rows.__getitem__, list(rows), clusters=8)
     whole = index.nearest(index.vectors, 5)
-    monkeypatch.setattr("xdesc_jax.matching.retrieval.QUERY_BLOCK", 5)
+    monkeypatch.setattr("xdesc_jax.matching.vlad.QUERY_BLOCK", 5)
     for a, b in zip(whole, index.nearest(index.vectors, 5), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-6)
 
@@ -180,8 +180,8 @@ def test_stage_needs_a_joint_space(tmp_path, model, capsys):
 @pytest.mark.parametrize("block", [7, 50, 1000])
 def test_the_nearest_are_those_of_a_stable_sort_of_all_whatever_the_blocks(monkeypatch, k, block):
     """Most photos look like several others, and every fifth has no rows."""
-    monkeypatch.setattr(retrieval, "PHOTO_BLOCK", block)
-    monkeypatch.setattr(retrieval, "QUERY_BLOCK", 4)
+    monkeypatch.setattr(vlad_module, "PHOTO_BLOCK", block)
+    monkeypatch.setattr(vlad_module, "QUERY_BLOCK", 4)
     rng = np.random.default_rng(0)
     vectors = np.eye(6, dtype=np.float32)[rng.integers(6, size=83)]
     vectors[::5] = 0
@@ -195,7 +195,7 @@ def test_the_nearest_are_those_of_a_stable_sort_of_all_whatever_the_blocks(monke
 
 
 def test_what_is_sorted_and_held_at_a_time_does_not_grow_with_the_photos(monkeypatch):
-    monkeypatch.setattr(retrieval, "PHOTO_BLOCK", 100)
+    monkeypatch.setattr(vlad_module, "PHOTO_BLOCK", 100)
     sorted_, split = [], []
     argsort, partition = np.argsort, np.partition
     monkeypatch.setattr(np, "argsort", lambda a, **named: sorted_.append(a.shape[1]) or argsort(a, **named))
@@ -217,7 +217,7 @@ def test_a_stopped_retrieval_goes_on_and_ends_as_an_undisturbed_one(tmp_path, mo
 
     expected, out = tmp_path / "expected.txt", tmp_path / "out" / "pairs.txt"
     assert main(words(expected)) == 0
-    made, vocabularies = (Calls(monkeypatch, retrieval, name) for name in ("vlad", "vocabulary"))
+    made, vocabularies = (Calls(monkeypatch, vlad_module, name) for name in ("vlad", "vocabulary"))
     for until in (5, 10):  # among the photos of the database, and among the queries
         made.until = until
         with pytest.raises(Stopped):

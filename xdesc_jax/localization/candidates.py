@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from xdesc_jax import console
+from xdesc_jax.matching.global_features import GlobalFeatures
+from xdesc_jax.matching.pair_choice import similar_pairs
 from xdesc_jax.matching.pairs import read_pairs
 
 SHOWN = 5
@@ -61,6 +63,29 @@ def read_candidates(
     for query, photo in kept:
         photos[query][photo] = None
     return Candidates({name: list(found) for name, found in photos.items()}, len(pairs) - len(kept))
+
+
+def similar_candidates(
+    paths: Sequence[Path], queries: Sequence[str], registered: Collection[str], described: Collection[str], top: int
+) -> Candidates:
+    """The photos of the map whose vectors are most like a query's.
+
+    Args:
+        paths: files of one vector a photo, of queries and map (`matching.global_features`).
+        queries: the query list.
+        registered: photos of the model.
+        described: photos in the map's feature files.
+        top: how many for each query.
+
+    Raises:
+        ValueError: photos without a vector.
+    """
+    usable = sorted(set(registered).intersection(described))
+    pairs = similar_pairs(queries, usable, GlobalFeatures(paths), top)
+    photos: dict[str, list[str]] = {name: [] for name in queries}
+    for query, photo in pairs:
+        photos[query].append(photo)
+    return Candidates(photos, 0)
 
 
 def _names_of(names: Sequence[str], ids: np.ndarray, chosen: np.ndarray) -> list[str]:

@@ -24,7 +24,7 @@ from xdesc_jax.files.claim import claimed, inside
 from xdesc_jax.files.journal import Journal
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, input_hash, recorded
 from xdesc_jax.localization import correspondences, rendered
-from xdesc_jax.localization.candidates import Candidates, read_candidates
+from xdesc_jax.localization.candidates import Candidates, read_candidates, similar_candidates
 from xdesc_jax.localization.finished import Work, localize_all
 from xdesc_jax.localization.localizer import Localizer
 from xdesc_jax.localization.map import SHOWN, LocalizationMap
@@ -60,6 +60,7 @@ def localize(
     target: str | None = None,
     pairs: str | None = None,
     retrieval: int | None = None,
+    global_features: tuple[Path, ...] = (),
     views: tuple[str, ...] = (),
     ratio: float | Literal["auto"] | None = "auto",
     matcher: Matcher = NEAREST,
@@ -97,6 +98,8 @@ def localize(
         pairs: pair list, query and map photo a line; or 'exhaustive' for all photos of the map. Pairs of queries
             that are not listed, or of photos that the map lacks, are left out and counted (see `strict`).
         retrieval: instead of `pairs`: how many map photos to retrieve for each query, in the joint space.
+        global_features: files of one vector a photo (`global_descriptor`, as hloc writes NetVLAD's) of queries and map,
+            by which `retrieval` compares them in place of the joint space.
         views: 'roll=0,90,180,270 scale=0.5,1,2', for queries at other rolls and zooms than the map's photos: rows of
             SIFT and others that turn with their keypoints are rendered as each view shows them (degrees, clockwise, and
             factors), and each pair of photos is matched in the view with the most sure matches; the map's rows, or else
@@ -133,6 +136,8 @@ def localize(
         raise ValueError(
             "name the map photos to match with: either --pairs (a list, or 'exhaustive') or --retrieval (how many)"
         )
+    if global_features and retrieval is None:
+        raise ValueError("--global-features are for --retrieval, which says how many photos they find")
     if retrieval is not None and retrieval < 1:
         raise ValueError(f"retrieval of {retrieval} photos, expected at least 1")
     if workers < 1:
@@ -185,6 +190,8 @@ def localize(
             settings["matcher"] = {matcher: network.config()}
         if seen:
             settings["views"] = [view.name for view in seen]
+        if global_features:
+            settings["global_features"] = [input_hash(path) for path in global_features]
         expected, results = config_hash(settings), out / RESULTS
         beside = [out / POSES, out / correspondences.FILE]
         if already_done(results, recorded(results), expected, overwrite, beside=beside):
@@ -192,11 +199,14 @@ def localize(
             return out
         with console.status("reading the map"):
             sparse = read_map(reconstruction, known)
-        space = joint_space([known], translator) if retrieval is not None else None
+        embeds = retrieval is not None and not global_features
+        space = joint_space([known], translator) if embeds else None
         routes = _routes(router, translator, _held(asked, cameras), _held(known, sparse.names), space, seen, network)
         candidates = None
         if pairs not in (None, EXHAUSTIVE):
             candidates = read_candidates(Path(pairs), list(cameras), sparse.names, known.names, strict)
+        if retrieval is not None and global_features:
+            candidates = similar_candidates(global_features, list(cameras), sparse.names, known.names, retrieval)
         shown = {"map photos": len(sparse.names), "3D points": len(sparse.points), "query photos": len(cameras)}
         paths = {"reconstruction": reconstruction, "features": known.paths, "queries": queries}
         paths |= {"query_features": asked.paths, "model": named}
@@ -211,13 +221,15 @@ def localize(
         about["pairs_left_out"] = candidates.left_out if candidates is not None else 0
         with claimed(inside(out), "xdesc localize", out):
             built = LocalizationMap.build(
-                sparse, known, router, translator, retrieval=retrieval is not None, views=seen,
+                sparse, known, router, translator, retrieval=embeds, views=seen,
                 allow_missing=allow_missing, seed=seed, where=str(reconstruction),
                 track=lambda names: console.track(names, "reading the map", "photos"),
             )  # fmt: skip
             _warn_of_map(built)
             with (
-                Localizer(built, retrieval=retrieval, settings=limits, matcher=network) as localizer,
+                Localizer(
+                    built, retrieval=retrieval if embeds else None, settings=limits, matcher=network
+                ) as localizer,
                 Journal(out / PART, expected) as journal,
             ):
                 if network is not None and len(journal) < len(cameras):

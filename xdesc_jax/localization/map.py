@@ -19,8 +19,9 @@ from xdesc_jax.colmap.model import Model
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.keypoints import COLMAP_CENTER
 from xdesc_jax.matching.feature_set import FeatureSet, Held
-from xdesc_jax.matching.retrieval import VladIndex, joint_space
+from xdesc_jax.matching.retrieval import joint_space
 from xdesc_jax.matching.routes import Router, Rows
+from xdesc_jax.matching.vlad import VladIndex
 from xdesc_jax.networks.views import View
 from xdesc_jax.translation.translator import Translator
 

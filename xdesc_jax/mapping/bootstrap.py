@@ -27,7 +27,7 @@ from xdesc_jax.localization.map import LocalizationMap, MapPhoto
 from xdesc_jax.localization.outcome import Localization, PoseSettings
 from xdesc_jax.mapping.tracks import Tracks, gathered
 from xdesc_jax.matching.feature_set import Held
-from xdesc_jax.matching.retrieval import VladIndex, vlad
+from xdesc_jax.matching.vlad import VladIndex, vlad
 from xdesc_jax.translation.translator import EMBEDDING
 
 Recall = Callable[[str, Callable[[], Localization]], Localization]

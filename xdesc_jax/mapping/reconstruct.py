@@ -36,6 +36,7 @@ from xdesc_jax.mapping.mapper import PairCounts, check_poses, map_incrementally,
 from xdesc_jax.matching.feature_set import FeatureSet
 from xdesc_jax.matching.match import NEAREST, Device, Matcher, check_matcher, match
 from xdesc_jax.matching.matches import MatchFile
+from xdesc_jax.matching.pair_choice import uses_positions
 from xdesc_jax.matching.routes import Mode
 from xdesc_jax.translation.translator import Translator
 
@@ -50,6 +51,7 @@ def reconstruct(
     *,
     matches: Path | None = None,
     pairs: str | None = None,
+    global_features: tuple[Path, ...] = (),
     mode: Mode = "native",
     target: str | None = None,
     matcher: Matcher = NEAREST,
@@ -78,7 +80,9 @@ def reconstruct(
             --only or --camera-per, its photos get cameras and frames of their own. Behind them, `out`.
         out: folder for the database, the models and the summary.
         matches: match file (.h5) of the photos, as `xdesc match` writes it.
-        pairs: which photos to match here, instead of --matches: a list, 'exhaustive' or 'retrieval' (`xdesc match`).
+        pairs: which photos to match here, instead of --matches: a list, 'exhaustive', 'sequential:10', 'gps:20',
+            'retrieval:20' or several with '+' (`xdesc match`).
+        global_features: files of one vector a photo, by which 'retrieval' compares photos (`xdesc match`).
         mode: of matching: 'native', or by --model 'embed', 'progressive' or 'directional', where photos hold different
             descriptors.
         target: descriptor to translate to, in mode 'directional'.
@@ -86,7 +90,7 @@ def reconstruct(
             translated to them (`xdesc match`).
         weights: weight files of 'lightglue', as NAME=FILE; installed ones are found without.
         device: on which 'lightglue' computes: 'auto' is CUDA where there is some.
-        photos: folder of the photos, for the cameras' EXIF; nothing else of them is read.
+        photos: folder of the photos, for EXIF: cameras, and positions for --pairs gps:N; nothing else of them is read.
         camera: of all photos, as 'MODEL width height params...'.
         intrinsics: list with a line 'name MODEL width height params...' a photo, a COLMAP model or database, or a model
             of another program: transforms.json, OpenSfM, OpenMVG, Bundler, NVM.
@@ -127,6 +131,7 @@ def reconstruct(
                 matches = match(
                     features, out / MATCHES, pairs=pairs, mode=mode, model=model, target=target, descriptor=descriptor,
                     matcher=matcher, weights=weights, device=device, overwrite=overwrite,
+                    photos=photos if uses_positions(pairs) else None, global_features=global_features,
                 )  # fmt: skip
         if matches is None:
             _check_database(sources, camera_per, only)
@@ -173,6 +178,7 @@ def reconstruct(
             "features": sources,
             "matches": matches,
             "pairs": pairs,
+            "global_features": global_features,
             "mode": mode,
             "target": target,
             "matcher": matcher,

@@ -13,6 +13,7 @@ import contextlib
 import functools
 import importlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,12 +32,14 @@ from xdesc_jax.matching import learned
 from xdesc_jax.matching.feature_set import FeatureSet
 from xdesc_jax.matching.match_plan import EXHAUSTIVE, MatchPlan, make_plan
 from xdesc_jax.matching.matches import Extent, MatchWriter
+from xdesc_jax.matching.pair_choice import Choice, choose, parse
+from xdesc_jax.matching.pairs import Pairs, read_pairs
 from xdesc_jax.matching.parts import MatchParts, PairMatches
+from xdesc_jax.matching.retrieval import retrieve
 from xdesc_jax.matching.routes import Mode, Route, Router, Rows
 from xdesc_jax.translation.ratios import strictest
 from xdesc_jax.translation.translator import Translator
 
-RETRIEVAL = "retrieval"
 NEAREST: Literal["nearest"] = "nearest"
 Matcher = Literal["nearest", "lightglue"]
 Device = Literal["auto", "cpu", "cuda"]
@@ -63,6 +66,8 @@ def match(
     weights: tuple[str, ...] = (),
     device: Device = "auto",
     top: int = 20,
+    photos: Path | None = None,
+    global_features: tuple[Path, ...] = (),
     nms: float = 0.0,
     descriptor: str | None = None,
     overwrite: bool = False,
@@ -73,8 +78,10 @@ def match(
         features: feature files (.h5) and COLMAP databases; each photo is in one of them. Behind them, `out`.
         out: match file (.h5) to write; or, where `features` is one COLMAP database, a database (.db): a copy with
             these matches instead of those it had.
-        pairs: text file with two photo names a line, 'exhaustive' for all pairs, or 'retrieval' for the `top`
-            most alike by their embeddings (see `xdesc retrieve`).
+        pairs: text file with two photo names a line, 'exhaustive' for all pairs, 'sequential:N' for each photo and the
+            next N of its folder, 'gps:N' for the N nearest by position, 'retrieval:N' for the N most alike by their
+            embeddings (see `xdesc retrieve`), or several with '+': 'sequential:10+retrieval:5' closes the loops of a
+            video by the 5 most alike that are more than 10 places away.
         other: files of the second photos of each pair, if not the same.
         mode: 'native' matches rows of one descriptor as they are; 'embed' takes all into the joint space;
             'progressive' translates the lower descriptor of an order to the higher; 'directional' translates
@@ -92,7 +99,10 @@ def match(
         weights: weight files of 'lightglue', as NAME=FILE; installed ones (`xdesc weights install lightglue-aliked
             lightglue-disk`) are found without.
         device: on which 'lightglue' computes: 'auto' is CUDA where there is some.
-        top: photos retrieved for each photo, where pairs are 'retrieval'.
+        top: photos retrieved for each photo, where pairs are 'retrieval' without a number.
+        photos: folder of the photos, of whose EXIF positions are read for 'gps', where no database has pose priors.
+        global_features: files of one vector a photo (`global_descriptor`, as hloc writes NetVLAD's), by which
+            'retrieval' compares photos in place of embeddings.
         nms: of several keypoints closer than so many px, only that of the highest score is matched, or the first where
             a file has no scores; 0 matches all. Indices of matches remain those of the files.
         descriptor: what the files hold, where they do not say (hloc's).
@@ -107,15 +117,19 @@ def match(
         InUse: another process makes it.
     """
     out, summary = Path(out), Path(out).with_name(Path(out).name + ".json")
-    listed = [] if pairs in (EXHAUSTIVE, RETRIEVAL) else [Path(pairs)]
+    choice = parse(pairs)
+    listed = [] if choice is not None or pairs == EXHAUSTIVE else [Path(pairs)]
     check_matcher(matcher, weights, device, ratio, backend)
     check_nms(nms)
     _check_out(out, [*map(Path, (*features, *other)), *listed])
     into_database = _into_database(out, features, other)
     named, model = model, pretrained.resolve(model) if model is not None else None
     translator = Translator.load(model) if model is not None else None
-    if pairs == RETRIEVAL:
-        pairs = str(_retrieved(features, other, out, model, top, descriptor, overwrite))
+    _check_choice(choice, photos, global_features)
+    by_embeddings: Path | None = None
+    if choice is not None and choice.retrieves and not global_features:
+        wanted = choice.retrieval or top
+        by_embeddings = _retrieved(features, other, out, model, wanted, choice.sequential, descriptor, overwrite)
     with (
         FeatureSet(features, descriptor, strict=not other, model=translator) as first,
         FeatureSet(other, descriptor, strict=False, model=translator)
@@ -126,7 +140,14 @@ def match(
         ratios = strictest(first.ratios, second.ratios)
         network: learned.LearnedMatching | None = None
         router = Router(mode, translator, target=target, order=order or None, ratio=ratio, ratios=ratios)
-        plan = make_plan(pairs, first, second, router, bool(other))
+        rule: str | Pairs = pairs
+        if choice is not None:
+            names = first.names, second.names
+            rule = choose(
+                choice, first, second if other else None, photos=photos, global_features=global_features, top=top,
+                retrieved=None if by_embeddings is None else partial(read_pairs, by_embeddings, *names),
+            )  # fmt: skip
+        plan = make_plan(rule, first, second, router, bool(other))
         if matcher != NEAREST:
             network = learned.LearnedMatching(plan, first, second, parse_weights(weights), device)
             plan = network.plan
@@ -162,6 +183,7 @@ def match(
         }
         given |= {"ratio": ratio, "top": top, "descriptor": descriptor, "backend": backend}
         given |= {"matcher": matcher, "weights": weights, "device": device, "nms": nms}
+        given |= {"photos": photos, "global_features": global_features}
         console.settings(f"xdesc match -> {out}", {**given, "pairs to match": len(plan.pairs)}, match)
         rows0 = Rows(first, translator, nms_px=nms)
         rows1 = Rows(second, translator, nms_px=nms) if other else rows0
@@ -222,15 +244,24 @@ def _into_database(out: Path, features: Sequence[Path], other: Sequence[Path]) -
     return True
 
 
+def _check_choice(choice: Choice | None, photos: Path | None, global_features: tuple[Path, ...]) -> None:
+    """Raises ValueError where settings of a rule come without it."""
+    if global_features and (choice is None or not choice.retrieves):
+        raise ValueError("--global-features are for --pairs retrieval, alone or behind a '+'")
+    if photos is not None and (choice is None or not choice.gps):
+        raise ValueError(f"--photos {photos}: are for --pairs gps:N, alone or behind a '+'")
+
+
 def _retrieved(
-    features: tuple[Path, ...], other: tuple[Path, ...], out: Path, model: Path | None, top: int,
+    features: tuple[Path, ...], other: tuple[Path, ...], out: Path, model: Path | None, top: int, apart: int,
     descriptor: str | None, overwrite: bool,
 ) -> Path:  # fmt: skip
-    from xdesc_jax.matching.retrieval import retrieve
-
     path = out.with_name(out.name + ".pairs.txt")
     with dry_run.step(out), console.inner():
-        retrieve(features, path, database=other, model=model, top=top, descriptor=descriptor, overwrite=overwrite)
+        retrieve(
+            features, path, database=other, model=model, top=top, apart=apart, descriptor=descriptor,
+            overwrite=overwrite,
+        )  # fmt: skip
     return path
 
 

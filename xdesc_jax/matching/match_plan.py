@@ -49,11 +49,11 @@ class MatchPlan:
             yield from zip(self.pairs[chosen], map(self.routes.__getitem__, self.route[chosen]), strict=True)
 
 
-def make_plan(pairs: str, first: FeatureSet, second: FeatureSet, router: Router, two_sets: bool) -> MatchPlan:
+def make_plan(pairs: str | Pairs, first: FeatureSet, second: FeatureSet, router: Router, two_sets: bool) -> MatchPlan:
     """The pairs to match, each once in either order and none with itself, and the route of each.
 
     Args:
-        pairs: path of a pair list, or 'exhaustive'.
+        pairs: path of a pair list, 'exhaustive', or the pairs themselves.
         first, second: features of the first and of the second photos.
         router: chooses routes.
         two_sets: whether the second photos are of other files.
@@ -61,18 +61,20 @@ def make_plan(pairs: str, first: FeatureSet, second: FeatureSet, router: Router,
     Raises:
         ValueError: names that the features lack, or rows that do not compare.
     """
-    if pairs == EXHAUSTIVE:
-        given = all_pairs(first.names, second.names if two_sets else None)
+    if isinstance(pairs, Pairs):
+        given, where = pairs, "the rule of pairs"
+    elif pairs == EXHAUSTIVE:
+        given, where = all_pairs(first.names, second.names if two_sets else None), "all pairs"
     else:
-        given = read_pairs(Path(pairs), first.names, second.names)
-    where = "all pairs" if pairs == EXHAUSTIVE else f"pair list {pairs}"
+        given, where = read_pairs(Path(pairs), first.names, second.names), f"pair list {pairs}"
     first.check_names(given.names0, where)
     second.check_names(given.names1, where)
     chosen, own = distinct(given, ordered=two_sets)
     check_names([*named(chosen)[0], *named(chosen)[1]])
     counts = {"pairs_given": len(given), "self_pairs": own, "duplicates": len(given) - own - len(chosen)}
     if two_sets:
-        counts["pairs_in_both_orders"] = _tell_of_both_orders(given, first, second, pairs)
+        listed = isinstance(pairs, str) and pairs != EXHAUSTIVE
+        counts["pairs_in_both_orders"] = _tell_of_both_orders(given, first, second, listed)
     ordered = in_blocks(chosen, _photos_in_memory(first))
     return MatchPlan(ordered, *_routes(ordered, first, second, router), counts)
 
@@ -83,7 +85,7 @@ def named(pairs: Pairs) -> tuple[list[str], list[str]]:
     return [pairs.names0[i] for i in first], [pairs.names1[i] for i in second]
 
 
-def _tell_of_both_orders(given: Pairs, first: FeatureSet, second: FeatureSet, asked: str) -> int:
+def _tell_of_both_orders(given: Pairs, first: FeatureSet, second: FeatureSet, listed: bool) -> int:
     """Says where two files hold the same photos and pairs stand in both orders; returns how many do.
 
     A warning where somebody listed them; of all pairs, one order of two photos is what is meant.
@@ -93,7 +95,7 @@ def _tell_of_both_orders(given: Pairs, first: FeatureSet, second: FeatureSet, as
         return 0
     a, b = both[0]
     files = f"{first.path(a)} and {second.path(b)} hold the same photos"
-    if asked == EXHAUSTIVE:
+    if not listed:
         console.info(f"{files}: any two are matched once, as {a!r} of the first file with {b!r} of the second")
     else:
         console.warn(

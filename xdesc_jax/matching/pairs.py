@@ -107,7 +107,7 @@ def read_pairs(path: Path, names0: Sequence[str], names1: Sequence[str]) -> Pair
         ValueError: a line that does not hold two names, no line at all, or not UTF-8.
     """
     if not path.exists():
-        raise FileNotFoundError(f"{path}: no such pair list (or 'exhaustive' for all pairs)")
+        raise FileNotFoundError(f"{path}: no such pair list (or 'exhaustive' for all pairs, 'sequential:10', 'gps:20')")
     known0, known1 = frozenset(names0), frozenset(names1)
     place0, place1 = ({name: i for i, name in enumerate(names)} for names in (names0, names1))
     first, second = array.array("i"), array.array("i")
