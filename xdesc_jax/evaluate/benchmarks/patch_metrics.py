@@ -68,16 +68,16 @@ def roc_area(distances: np.ndarray, positive: np.ndarray) -> float:
     return float((before + ties / 2).sum() / (len(near) * len(far)))
 
 
-def pair_distances(a: np.ndarray, b: np.ndarray, i: np.ndarray, j: np.ndarray, longest: float) -> np.ndarray:
-    """Squared distances [P] of rows i [P] of `a` from rows j [P] of `b`, in units of `integral` rows."""
+def pair_distances(rows: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+    """Squared distances [P], or numbers of bits that differ, of rows i [P] from rows j [P]; equal of equal pairs."""
     found = np.empty(len(i))
     for start in range(0, len(i), _PAIRS):
         block = slice(start, start + _PAIRS)
-        left, right = a[i[block]], b[j[block]]
-        if a.dtype == np.bool_:
+        left, right = rows[i[block]], rows[j[block]]
+        if rows.dtype == np.bool_:
             found[block] = np.count_nonzero(left != right, axis=1)
         else:
-            less = integral(left, longest) - integral(right, longest)
+            less = left.astype(np.float64) - right
             found[block] = np.einsum("pd,pd->p", less, less)
     return found
 
@@ -102,13 +102,15 @@ def matching(reference: np.ndarray, others: np.ndarray, longest: float) -> tuple
         far = rows @ transposed
         far *= -2
         far += squares
-        best = far.min(axis=1)
-        own = far[np.arange(len(rows)), np.arange(start, start + len(rows))]
-        hit = np.flatnonzero(own == best)
+        own = np.arange(len(rows)), np.arange(start, start + len(rows))
+        distance = far[own]
+        far[own] = np.inf
+        other = far.min(axis=1)
         block = slice(start, start + len(rows))
-        credit[block] = 0
-        credit[start + hit] = 1 / np.count_nonzero(far[hit] == best[hit, None], axis=1)
-        nearest[block] = best + np.einsum("nd,nd->n", rows, rows)
+        credit[block] = distance < other
+        for k in np.flatnonzero(distance == other):
+            credit[start + k] = 1 / (1 + np.count_nonzero(far[k] == distance[k]))
+        nearest[block] = np.minimum(distance, other) + np.einsum("nd,nd->n", rows, rows)
     return average_precision(nearest, credit, len(a)), float(credit.mean()) if len(a) else 0.0
 
 

@@ -42,7 +42,7 @@ def measured(
         'values': column -> %; 'detail': task -> the same by noise, and by what else there is.
     """
     longest = 0.0 if rows.dtype == np.bool_ else max(float(row_norms(strip).max(initial=0)) for strip in rows)
-    verification = _verification(rows, tasks, longest)
+    verification = _verification(rows, tasks)
     matching = _matching(rows, sequences, starts, longest, label)
     retrieval = _retrieval(rows, tasks, longest)
     verified = [found for by_kind in verification.values() for found in by_kind.values()]
@@ -57,7 +57,7 @@ def measured(
     }  # fmt: skip
 
 
-def _verification(rows: np.ndarray, tasks: Tasks, longest: float) -> dict[str, dict[str, dict[str, float]]]:
+def _verification(rows: np.ndarray, tasks: Tasks) -> dict[str, dict[str, dict[str, float]]]:
     """noise -> 'intra', 'inter' -> 'imbalanced' AP and 'balanced' area under ROC, %."""
     places, found = rows.shape[1], {}
     flat = rows.reshape(-1, rows.shape[2])
@@ -66,7 +66,7 @@ def _verification(rows: np.ndarray, tasks: Tasks, longest: float) -> dict[str, d
         def far(pairs: Pairs, first: int = 5 * number) -> np.ndarray:
             strip = np.where(pairs.image > 0, first + pairs.image, 0)
             i, j = (strip * places + pairs.row).T
-            return patch_metrics.pair_distances(flat, flat, i, j, longest)
+            return patch_metrics.pair_distances(flat, i, j)
 
         near = far(tasks.positive)
         few = near[: int(len(near) * IMBALANCED)]
