@@ -29,6 +29,7 @@ from xdesc_jax.colmap.bindings.api import read_model
 from xdesc_jax.colmap.bindings.settings import MappingSettings
 from xdesc_jax.evaluate import map_drawing
 from xdesc_jax.evaluate.covisibility import covisibility
+from xdesc_jax.evaluate.divided import split, write_split
 from xdesc_jax.evaluate.map_report import two_sides
 from xdesc_jax.evaluate.poses import MAPPING, UNITS, Scale, label
 from xdesc_jax.evaluate.sfm import measure
@@ -40,7 +41,7 @@ from xdesc_jax.reports.parts import Answer, Cell, Column, Number, Picture, Secti
 from xdesc_jax.reports.settings import defaults_of
 
 from .map_experiment import Experiment, bars, means, spread
-from .map_scene import DESCRIPTORS, open_scene, split, write_lines, write_pairs, write_split
+from .map_scene import DESCRIPTORS, open_scene, write_lines, write_pairs
 
 Method = Literal["standard", "own quarter", "embed", "progressive"]
 

@@ -29,6 +29,7 @@ from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.bindings.api import read_model
 from xdesc_jax.colmap.bindings.settings import MappingSettings
 from xdesc_jax.evaluate import map_drawing
+from xdesc_jax.evaluate.divided import split, write_split
 from xdesc_jax.evaluate.poses import LOCALIZATION, UNITS, Scale, label, pose_errors
 from xdesc_jax.localization.localizer import Localizer
 from xdesc_jax.localization.outcome import Localization
@@ -42,7 +43,7 @@ from xdesc_jax.reports.settings import defaults_of
 from xdesc_jax.translation.translator import Translator
 
 from .map_experiment import Experiment, bars, means, spread
-from .map_scene import DESCRIPTORS, MapScene, open_scene, split, write_lines, write_pairs, write_split
+from .map_scene import DESCRIPTORS, MapScene, open_scene, write_lines, write_pairs
 
 Scenario = Literal["standard", "continuous deployment", "cross-device", "collaborative"]
 

@@ -1,25 +1,21 @@
 """A scene with true poses, and its features: what the experiments on maps start from.
 
 A scene is a folder with `images/` and `reference/`, a COLMAP model with the true poses and cameras of its photos.
-Features are extracted once for each descriptor, at the same keypoints; a split writes feature files in which
-each photo holds one of several descriptors.
+Features are extracted once for each descriptor, at the same keypoints.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-
-import numpy as np
 
 from xdesc_jax.colmap.bindings.api import read_model
 from xdesc_jax.colmap.model import Camera, Model, Pose
 from xdesc_jax.evaluate.poses import Scale
 from xdesc_jax.evaluate.stages.homography import given_stores
 from xdesc_jax.features.extract import extract
-from xdesc_jax.features.store import FeatureStore, StoreWriter
 from xdesc_jax.files.whole import atomic
 
 DESCRIPTORS = ("brief", "sift", "hardnet-xdesc", "sosnet-xdesc")
@@ -69,25 +65,6 @@ def open_scene(
     )
     cameras = dict(zip(model.names, model.cameras, strict=True))
     return MapScene(folder, list(model.names), model.poses, cameras, given_stores([features], descriptors), scale)
-
-
-def split(names: Sequence[str], descriptors: Sequence[str], seed: int) -> dict[str, str]:
-    """Photo -> descriptor: random parts of equal size (up to one photo)."""
-    order = np.random.default_rng(seed).permutation(len(names))
-    return {names[photo]: descriptors[i % len(descriptors)] for i, photo in enumerate(order)}
-
-
-def write_split(stores: Mapping[str, Path], kind_of: Mapping[str, str], out: Path) -> list[Path]:
-    """Writes a feature file of each descriptor with the photos that hold it; those that are there are kept."""
-    files = []
-    for descriptor in dict.fromkeys(kind_of.values()):
-        path = out / f"{descriptor}.h5"
-        if not path.exists():
-            with FeatureStore(stores[descriptor]) as store, StoreWriter(path, store.spec) as writer:
-                for name in sorted(name for name, kind in kind_of.items() if kind == descriptor):
-                    writer.write(name, store.read(name))
-        files.append(path)
-    return files
 
 
 def write_lines(path: Path, lines: Sequence[str]) -> Path:

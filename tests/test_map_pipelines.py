@@ -14,9 +14,9 @@ from pipelines.collaborative import collaborative  # noqa: E402
 from pipelines.collaborative import table_rows as mapping_rows  # noqa: E402
 from pipelines.localization import Row, localization  # noqa: E402
 from pipelines.localization import table_rows as localization_rows  # noqa: E402
-from pipelines.map_scene import split, write_split  # noqa: E402
 from tests.support.feature_files import write_store  # noqa: E402
 from tests.support.html_page import HtmlPage  # noqa: E402
+from xdesc_jax.evaluate.divided import split, write_split  # noqa: E402
 from xdesc_jax.features.store import FeatureStore  # noqa: E402
 from xdesc_jax.localization.localizer import Localizer  # noqa: E402
 

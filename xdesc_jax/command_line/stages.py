@@ -114,6 +114,10 @@ STAGES: dict[Words, Stage] = {
         _BENCHMARKS + "cross:run", "features,report", _EVALUATE,
         "Maps and devices of all descriptors, on scenes of your own.", ("pycolmap", "cv2", "PIL", "matplotlib"),
     ),
+    ("benchmark", "run", "image-matching-challenge"): Stage(
+        _BENCHMARKS + "image_matching.benchmark:run", "features,colmap,report", _EVALUATE,
+        "PhotoTourism: poses of pairs and of small reconstructions.", ("pycolmap", "PIL", "cv2", "matplotlib"),
+    ),
     ("benchmark", "table"): Stage(
         _BENCHMARKS + "stages:table", "features,report", _EVALUATE, "Results beside the paper's values."
     ),

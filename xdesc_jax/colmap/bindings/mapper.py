@@ -86,6 +86,7 @@ def map_database(
     settings: MappingSettings,
     fixed: Collection[int] = (),
     on_photos: Callable[[int], None] = lambda number: None,
+    only: Collection[str] = (),
 ) -> int:
     """Incremental mapping; writes models `out`/0, 1, ..., those with most photos (then points) first.
 
@@ -98,12 +99,14 @@ def map_database(
         settings: see there.
         fixed: ids of cameras to keep as they are.
         on_photos: called whenever photos were added to a model, with their number.
+        only: photos to map; all of the database where empty.
 
     Returns:
         The number of models.
     """
     options = _options(settings)
     options.constant_cameras = set(fixed)
+    options.image_names = list(only)
     raw = out / "raw"
     raw.mkdir(parents=True)
     run = functools.partial(

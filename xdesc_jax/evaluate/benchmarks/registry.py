@@ -11,11 +11,19 @@ import difflib
 from xdesc_jax.evaluate.benchmarks.cross import BENCHMARK as CROSS
 from xdesc_jax.evaluate.benchmarks.hpatches_patches import BENCHMARK as HPATCHES_PATCHES
 from xdesc_jax.evaluate.benchmarks.hpatches_sequences import BENCHMARK as HPATCHES_SEQUENCES
+from xdesc_jax.evaluate.benchmarks.image_matching.benchmark import BENCHMARK as IMAGE_MATCHING
 from xdesc_jax.evaluate.benchmarks.protocol import Benchmark
 from xdesc_jax.evaluate.benchmarks.relative_pose import BENCHMARK as RELATIVE_POSE
 
 BENCHMARKS: dict[str, Benchmark] = {
-    found.name: found for found in (HPATCHES_PATCHES, HPATCHES_SEQUENCES, RELATIVE_POSE, CROSS)
+    found.name: found
+    for found in (
+        HPATCHES_PATCHES,
+        HPATCHES_SEQUENCES,
+        RELATIVE_POSE,
+        CROSS,
+        IMAGE_MATCHING,
+    )
 }
 
 

@@ -1,0 +1,33 @@
+"""Photos divided among descriptors, as in a map that several kinds of devices make.
+
+In: names of photos, and feature files of all of them. Out: which photo has which descriptor, and feature files in which
+each photo holds that one alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from xdesc_jax.features.store import FeatureStore, StoreWriter
+
+
+def split(names: Sequence[str], descriptors: Sequence[str], seed: int) -> dict[str, str]:
+    """Photo -> descriptor: random parts of equal size (up to one photo)."""
+    order = np.random.default_rng(seed).permutation(len(names))
+    return {names[photo]: descriptors[i % len(descriptors)] for i, photo in enumerate(order)}
+
+
+def write_split(stores: Mapping[str, Path], kind_of: Mapping[str, str], out: Path) -> list[Path]:
+    """Writes a feature file of each descriptor with the photos that hold it; those that are there are kept."""
+    files = []
+    for descriptor in dict.fromkeys(kind_of.values()):
+        path = out / f"{descriptor}.h5"
+        if not path.exists():
+            with FeatureStore(stores[descriptor]) as store, StoreWriter(path, store.spec) as writer:
+                for name in sorted(name for name, kind in kind_of.items() if kind == descriptor):
+                    writer.write(name, store.read(name))
+        files.append(path)
+    return files
