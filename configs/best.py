@@ -4,7 +4,8 @@
 
 Batches of 128, a cosine from three times the paper's rate, and hidden widths of 512 for all descriptors. On 49 k
 rows of four descriptors and three epochs: mean rank-1 0.855 on validation rows against 0.773 of the paper's recipe, in
-less time (docs/sweeps.md). What helps most is more steps; with millions of rows, batches of 1024 have enough of them.
+less time (docs/results-recipes.md). What helps most is more steps; with millions of rows, batches of 1024 have enough
+of them.
 """
 
 from xdesc_jax.config import ModelConfig, OptimizerConfig, TrainConfig

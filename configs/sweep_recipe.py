@@ -3,7 +3,7 @@
     xdesc sweep --config configs/sweep_recipe.py --data RECORDS --workdir sweeps/recipe
 
 The first member is the paper's training (section 4.4) with as many passes as the others: three, which 2 CPU cores go
-through in a few minutes on 49 k rows. configs/best.py came of it; docs/sweeps.md has the figures.
+through in a few minutes on 49 k rows. configs/best.py came of it; docs/results-recipes.md has the figures.
 """
 
 from xdesc_jax.config import TrainConfig

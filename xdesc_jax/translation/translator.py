@@ -84,7 +84,8 @@ class Translator:
             ValueError: unknown source, no joint space, or rows that do not fit the spec (see `canonical`).
 
         Warns:
-            ZeroRowsWarning, DeviationWarning.
+            ZeroRowsWarning: rows that are zero.
+            DeviationWarning: rows that do not look like those the model was trained on.
         """
         return self.translate(x, source, EMBEDDING, packed=packed, frames=frames, positions=positions)
 
@@ -114,7 +115,8 @@ class Translator:
                 positions that are missing or do not fit.
 
         Warns:
-            ZeroRowsWarning, DeviationWarning.
+            ZeroRowsWarning: rows that are zero.
+            DeviationWarning: rows that do not look like those the model was trained on.
         """
         with self.stream(source, target, packed=packed, storage=storage) as translate:
             return translate(x, frames=frames, positions=positions)
