@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.called import called
 from tests.support.root import ROOT
 from xdesc_jax import __version__, cli, console, descriptors
 from xdesc_jax.config import LossConfig, ModelConfig, OptimizerConfig, TrainConfig
@@ -93,24 +93,6 @@ def test_a_missing_file_is_one_line_that_names_it_and_nothing_is_written(words, 
     shown = capsys.readouterr().err
     assert message in shown and "Traceback" not in shown
     assert not list(tmp_path.iterdir())
-
-
-def called(monkeypatch, words: list[str]) -> dict:
-    """What the stage that these words name would be called with; it is not."""
-    seen: dict = {}
-
-    class Stopped(SystemExit):
-        pass
-
-    def begin(stage, given):
-        seen.update(given)
-        raise Stopped
-
-    monkeypatch.setattr(cli, "_begin", begin)
-    monkeypatch.setenv(descriptors.PLUGINS, "")  # which --plugin changes
-    with pytest.raises(Stopped):
-        cli.main(words)
-    return seen
 
 
 def config_file(folder: Path, settings: str, name: str = "config") -> str:
@@ -235,28 +217,6 @@ def test_an_error_of_our_own_is_one_line_and_a_status_of_its_own(error, monkeypa
     monkeypatch.setenv("XDESC_DEBUG", "1")
     with pytest.raises(type(error)):
         cli.main(["models"])
-
-
-def documented() -> list[tuple[str, list[str]]]:
-    """(where, words) of every command line in the fenced blocks of README and docs."""
-    found = []
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
-        for block in re.findall(r"^```sh\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
-            text = re.sub(r"(^|\s)#.*", "", block.replace("\\\n", " "))
-            text = re.sub(r"\$\(.*\)|\$\w+", "1", text)
-            for line in re.findall(r"\bxdesc( [^\"&;\n]*)", text):
-                found.append((f"{page.name}: {' '.join(line.split())}", shlex.split(line)))
-    return found
-
-
-@pytest.mark.parametrize(("where", "words"), documented(), ids=lambda value: value if isinstance(value, str) else "")
-def test_every_documented_command_can_be_parsed(where, words, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    assert called(monkeypatch, words) is not None
-
-
-def test_the_documentation_holds_commands():
-    assert len(documented()) > 30
 
 
 def test_a_plugin_file_brings_an_own_descriptor(tmp_path):
