@@ -18,12 +18,11 @@ import numpy as np
 
 from xdesc_jax.colmap.camera_models import number
 from xdesc_jax.colmap.foreign.fields import rotation
-from xdesc_jax.colmap.foreign.scene import Lens, Observations, Photo, Scene, unique_observations
+from xdesc_jax.colmap.foreign.scene import FLIP, Lens, Observations, Photo, Scene, unique_observations
 from xdesc_jax.colmap.model import Camera, Pose
 from xdesc_jax.files.text_list import numbered_lines
 
 HEADER = "# Bundle file"
-FLIP = np.diag([1.0, -1.0, -1.0])
 _CAMERA, _POINT, _VIEW = 15, 6, 4  # numbers of each
 _FOCAL = re.compile(r"\s+\d+\s+[-+.\deE]+\s*$")  # behind a name in the list
 

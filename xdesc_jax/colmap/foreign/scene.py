@@ -18,6 +18,7 @@ from xdesc_jax import console
 from xdesc_jax.colmap.camera_models import check_camera
 from xdesc_jax.colmap.model import Camera, Pose
 
+FLIP = np.diag([1.0, -1.0, -1.0])  # between COLMAP's axes of a camera and those that look along -z with y upwards
 MAX_ROW = 1 << 31  # of a keypoint, in any of these formats
 _SHOWN = 5
 

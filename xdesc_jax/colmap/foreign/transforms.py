@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 
 from xdesc_jax.colmap.foreign.fields import Fields, rotation, shown
-from xdesc_jax.colmap.foreign.scene import Lens, Observations, Photo, Scene
+from xdesc_jax.colmap.foreign.scene import FLIP, Lens, Observations, Photo, Scene
 from xdesc_jax.colmap.model import Camera, Pose
 
-FLIP = np.diag([1.0, -1.0, -1.0])  # OpenGL's camera axes to COLMAP's
 LACKS = "it holds poses and intrinsics alone, no points"
 PERSPECTIVE = ("OPENCV", "PINHOLE", "SIMPLE_PINHOLE", "SIMPLE_RADIAL", "RADIAL", "PERSPECTIVE")
 FISHEYE = ("OPENCV_FISHEYE", "FISHEYE")
