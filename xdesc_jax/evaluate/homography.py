@@ -7,44 +7,21 @@ descriptors are the ones translated. Reads feature files alone: extraction is th
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
 from xdesc_jax import console
-from xdesc_jax.descriptors import DescriptorSpec, from_stored, get_spec, pack_bits, registered
+from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.evaluate.measures import CORRECT_PX, RATIO, GroundTruth, Measures, mean, measure
+from xdesc_jax.evaluate.photos import Photo, Photos, Translates, check_photos, check_specs, opened
 from xdesc_jax.evaluate.scenes import PhotoPair, Scene
-from xdesc_jax.features.frames import of_features
-from xdesc_jax.features.store import FeatureStore
 from xdesc_jax.matching import nearest as matching
 
 Mode = Literal["native", "translated", "joint", "naive"]
-
-
-class Translates(Protocol):
-    """What is asked of a translator; `xdesc_jax.translation.translator.Translator` is one."""
-
-    @property
-    def names(self) -> Sequence[str]: ...
-    @property
-    def specs(self) -> Mapping[str, DescriptorSpec]: ...
-    @property
-    def space_id(self) -> str | None: ...
-    def embed(
-        self, x: np.ndarray, source: str, *, packed: bool = False, frames: np.ndarray | None = None,
-        positions: np.ndarray | None = None,
-    ) -> np.ndarray: ...  # fmt: skip
-    def translate(
-        self, x: np.ndarray, source: str, target: str, *, packed: bool = False, frames: np.ndarray | None = None,
-        positions: np.ndarray | None = None,
-    ) -> np.ndarray: ...  # fmt: skip
-    def ratio(self, source: str, target: str, *, joint: bool = False) -> float | None: ...
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -204,19 +181,27 @@ def search(
         ValueError: feature files whose photos or keypoints differ, that lack a photo, whose rows do not fit
             their spec, or whose width or kind is not the translator's.
     """
-    with _open(stores, translator) as opened:
-        _check_photos(scenes, opened)
-        _check_specs(opened, translator)
+    with opened(stores, translator) as given:
+        check_photos(scenes, given)
+        check_specs(given, translator)
         if plan is None:
-            plan = comparisons({name: store.spec for name, store in opened.items()}, translator)
+            plan = comparisons({name: store.spec for name, store in given.items()}, translator)
         todo = [(scene, pair) for scene in scenes for pair in scene.pairs]
-        photos = _Photos(opened, translator)
+        photos = Photos(given, translator)
         for scene, pair in console.track(todo, "evaluating", "pairs"):
             query, database = photos[pair.query], photos[pair.database]
             truth = GroundTruth.of(query.xy, database.xy, pair.correspondence)
             for comparison in plan:
                 found = _search(*_sides(comparison, query, database))
                 yield Searched(comparison, scene.name, pair.database, truth, *found)
+
+
+def compared(
+    comparison: Comparison, query: Photo, database: Photo, pair: PhotoPair, translator: Translates | None
+) -> Measures:
+    """The measures of one comparison of two photos, of any files."""
+    truth = GroundTruth.of(query.xy, database.xy, pair.correspondence)
+    return measure(truth, *_search(*_sides(comparison, query, database)), _ratio(comparison, translator))
 
 
 def _ratio(comparison: Comparison, translator: Translates | None) -> float:
@@ -234,9 +219,9 @@ def matches_of(
     plan: Sequence[Comparison],
 ) -> list[MatchedPair]:
     """The mutual matches of one pair under each comparison, without ratio test, for drawing."""
-    with _open(stores, translator) as opened:
-        _check_specs(opened, translator)
-        photos = _Photos(opened, translator)
+    with opened(stores, translator) as given:
+        check_specs(given, translator)
+        photos = Photos(given, translator)
         query, database = photos[pair.query], photos[pair.database]
     truth = GroundTruth.of(query.xy, database.xy, pair.correspondence)
     found = []
@@ -261,137 +246,10 @@ def _search(a: np.ndarray, b: np.ndarray, binary: bool) -> tuple[np.ndarray, np.
     return forward.index, ratios, mutual, np.maximum(ratios[mutual[:, 0]], ratios_back[mutual[:, 1]])
 
 
-def _sides(comparison: Comparison, query: _Photo, database: _Photo) -> tuple[np.ndarray, np.ndarray, bool]:
+def _sides(comparison: Comparison, query: Photo, database: Photo) -> tuple[np.ndarray, np.ndarray, bool]:
     """The rows to match, and whether they are packed bits."""
     source, target = comparison.source, comparison.target
     if comparison.mode == "joint":
         return query.embedded(source), database.embedded(target), False
     a = query.translated(source, target) if comparison.mode == "translated" else query.native(source)
     return a, database.native(target), database.specs[target].binary
-
-
-class _Photo:
-    """The valid keypoints of a photo, and their descriptors in each form asked for, computed once."""
-
-    def __init__(
-        self,
-        xy: np.ndarray,
-        stored: Mapping[str, np.ndarray],
-        specs: Mapping[str, DescriptorSpec],
-        translator: Translates | None,
-        where: Mapping[str, str],
-        frames: np.ndarray | None = None,
-    ):
-        self.xy, self.specs = xy, specs
-        self._seen = {"frames": frames, "positions": xy}
-        self._stored, self._translator, self._where = stored, translator, where
-        self._forms: dict[tuple[str, ...], np.ndarray] = {}
-
-    def native(self, name: str) -> np.ndarray:
-        spec, rows, where = self.specs[name], self._stored[name], self._where[name]
-        return self._once(("native", name), lambda: rows if spec.binary else from_stored(rows, spec, where))
-
-    def embedded(self, source: str) -> np.ndarray:
-        translator, rows, packed = self._source(source)
-        return self._once(("embedded", source), lambda: translator.embed(rows, source, packed=packed, **self._seen))
-
-    def translated(self, source: str, target: str) -> np.ndarray:
-        translator, rows, packed = self._source(source)
-
-        def make() -> np.ndarray:
-            out = translator.translate(rows, source, target, packed=packed, **self._seen)
-            return pack_bits(out) if self.specs[target].binary else out
-
-        return self._once(("translated", source, target), make)
-
-    def _source(self, name: str) -> tuple[Translates, np.ndarray, bool]:
-        if self._translator is None:
-            raise ValueError(f"translating {name!r} needs a model")
-        rows, spec = self._stored[name], self._translator.specs.get(name, self.specs[name])
-        # The translator checks its rows too, but cannot say where they come from.
-        self._once(("checked", name), lambda: from_stored(rows, spec, self._where[name]))
-        return self._translator, rows, spec.binary
-
-    def _once(self, key: tuple[str, ...], make: Callable[[], np.ndarray]) -> np.ndarray:
-        if key not in self._forms:
-            self._forms[key] = make()
-        return self._forms[key]
-
-
-class _Photos:
-    """Photos read from the feature files; the last two are kept, so a scene's query is read once."""
-
-    def __init__(self, stores: Mapping[str, FeatureStore], translator: Translates | None):
-        self._stores, self._translator = stores, translator
-        self._read = functools.lru_cache(maxsize=2)(self._read_photo)
-
-    def __getitem__(self, name: str) -> _Photo:
-        return self._read(name)
-
-    def _read_photo(self, name: str) -> _Photo:
-        features = {descriptor: store.read(name) for descriptor, store in self._stores.items()}
-        (first, reference), *others = features.items()
-        valid = reference.valid.copy()
-        for other, rows in others:
-            if not np.array_equal(reference.keypoints, rows.keypoints):
-                raise ValueError(
-                    f"{self._stores[other].path}: {name!r} has {len(rows)} keypoints that differ from the "
-                    f"{len(reference)} of {self._stores[first].path}; extract all descriptors together"
-                )
-            valid &= rows.valid
-        specs = {descriptor: store.spec for descriptor, store in self._stores.items()}
-        stored = {descriptor: rows.descriptors[valid] for descriptor, rows in features.items()}
-        where = {descriptor: f"{store.path}: {name!r}" for descriptor, store in self._stores.items()}
-        frames = next((found for rows in features.values() if (found := of_features(rows)) is not None), None)
-        frames = None if frames is None else frames[valid]
-        return _Photo(reference.keypoints[valid], stored, specs, self._translator, where, frames)
-
-
-@contextlib.contextmanager
-def _open(stores: Mapping[str, Path | str], translator: Translates | None) -> Iterator[dict[str, FeatureStore]]:
-    if not stores:
-        raise ValueError("no feature files to evaluate")
-    with contextlib.ExitStack() as stack:
-        opened = {}
-        for name, path in stores.items():
-            # A file that does not say what it holds (hloc's) is taken to hold `name`.
-            opened[name] = stack.enter_context(_open_as(name, path, translator))
-        yield opened
-
-
-def spec_by_name(name: str, translator: Translates | None) -> DescriptorSpec | None:
-    """What a file called `name` holds, by the model, else by the registry; None where neither knows the name."""
-    if translator is not None and name in translator.names:
-        return translator.specs[name]
-    return get_spec(name) if name in registered() else None
-
-
-def _open_as(name: str, path: Path | str, translator: Translates | None) -> FeatureStore:
-    store = FeatureStore(path, spec_by_name(name, translator))
-    if store.spec.name != name:
-        store.close()
-        raise ValueError(f"{path}: holds {store.spec.name!r}, but {name!r} was asked for")
-    return store
-
-
-def _check_photos(scenes: Sequence[Scene], stores: Mapping[str, FeatureStore]) -> None:
-    """All photos are in all files, found out before any work."""
-    names = [name for scene in scenes for name in scene.photos]
-    for store in stores.values():
-        missing = [name for name in names if name not in store]
-        if missing:
-            raise ValueError(
-                f"{store.path}: lacks {len(missing)} of {len(names)} photos: {', '.join(missing[:5])} "
-                f"(it holds {', '.join(store.names[:5]) or 'none'}, ...)"
-            )
-
-
-def _check_specs(stores: Mapping[str, FeatureStore], translator: Translates | None) -> None:
-    """All files hold rows of the width and kind that the translator takes and gives."""
-    for name, store in stores.items():
-        expected = translator.specs.get(name) if translator is not None else None
-        if expected is not None and (store.spec.width, store.spec.kind) != (expected.width, expected.kind):
-            raise ValueError(
-                f"{store.path}: {name!r} is {store.spec.kind} of width {store.spec.width}, "
-                f"but the translator's is {expected.kind} of width {expected.width}"
-            )

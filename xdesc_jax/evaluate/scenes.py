@@ -24,11 +24,18 @@ _SINGULAR = 1e-12
 
 @dataclasses.dataclass(frozen=True)
 class PhotoPair:
-    """Two photos, by their names in the feature files, and what maps the first to the second."""
+    """Two photos, by their names in the feature files.
+
+    Attributes:
+        query, database: their names.
+        correspondence: maps positions in the first to the second.
+        inverse: maps them back; None where that is not known.
+    """
 
     query: str
     database: str
     correspondence: Correspondence
+    inverse: Correspondence | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,10 +123,11 @@ def _scene(root: Path, folder: Path) -> Scene:
         raise FileNotFoundError(f"{folder}: photo {number} has no homography file H_1_{number} (or H1to{number}p)")
     for number in sorted(set(matrices) - set(photos)):
         raise FileNotFoundError(f"{folder}: {matrices[number].name} has no photo {number}")
+    known = {number: read_homography(matrices[number]) for number in sorted(matrices)}
     relative = {number: path.relative_to(root).as_posix() for number, path in photos.items()}
     pairs = [
-        PhotoPair(relative[1], relative[number], by_homography(read_homography(matrices[number])))
-        for number in sorted(matrices)
+        PhotoPair(relative[1], relative[number], by_homography(matrix), by_homography(np.linalg.inv(matrix)))
+        for number, matrix in known.items()
     ]
     return Scene(folder.resolve().name, tuple(pairs))
 

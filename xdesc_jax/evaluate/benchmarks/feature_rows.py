@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from xdesc_jax.evaluate.homography import Comparison, Mode, comparisons, spec_by_name
+from xdesc_jax.evaluate.homography import Comparison, Mode, comparisons
+from xdesc_jax.evaluate.photos import spec_by_name
 from xdesc_jax.evaluate.stages.homography import computable
 from xdesc_jax.features.store import FeatureStore
 from xdesc_jax.translation.translator import Translator

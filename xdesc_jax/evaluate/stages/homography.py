@@ -15,7 +15,9 @@ import numpy as np
 
 from xdesc_jax import console, pretrained
 from xdesc_jax.descriptors import get_entry, registered
-from xdesc_jax.evaluate.homography import Result, evaluate, spec_by_name
+from xdesc_jax.evaluate.across import Across, evaluate_across
+from xdesc_jax.evaluate.homography import Result, evaluate
+from xdesc_jax.evaluate.photos import spec_by_name
 from xdesc_jax.evaluate.scenes import Scene, find_scenes
 from xdesc_jax.features.store import FeatureStore
 from xdesc_jax.files import dry_run
@@ -32,6 +34,7 @@ def homography(
     *,
     out: Path,
     features: tuple[Path, ...] = (),
+    other: tuple[Path, ...] = (),
     model: Path | None = None,
     descriptors: tuple[str, ...] = (),
     keypoints: str = "opencv",
@@ -48,6 +51,9 @@ def homography(
         out: folder for homography.json, report.html and, where they are extracted, the features.
         features: feature files, or folders of them, of the photos by their names below SCENES; extracted
             where none are given.
+        other: feature files of the database photos, where these have keypoints of another detector: each file of
+            `features` is compared with each of them, and both with themselves, with the repeatability of their
+            keypoints beside. Each file has keypoints of its own then, and holds all photos.
         model: the translator, a model file or the name of one that ships with the package (see `xdesc models`);
             without it there are only native and naive rows.
         descriptors: which ones; by default all of the feature files, or all of the model's that photos give.
@@ -59,16 +65,25 @@ def homography(
         overwrite: measure again even if the result is there.
 
     Returns:
-        One result per comparison.
+        One result per comparison; with `other`, of those across the two.
 
     Raises:
-        ValueError: no scene, no descriptor named, or feature files that do not fit the photos or each other.
+        ValueError: no scene, `other` without `features`, no descriptor named, or feature files that do not fit the
+            photos or each other.
         FileNotFoundError: a file that is missing.
         FileExistsError: `out` holds the result of another configuration.
     """
     found = find_scenes(scenes)
     named, model = model, pretrained.resolve(model) if model else None
     translator = Translator.load(model) if model else None
+    if other:
+        if descriptors:
+            raise ValueError(
+                f"--descriptors {' '.join(descriptors)}: with --other, all files that are named are compared"
+            )
+        if not features:
+            raise ValueError("--other: has keypoints of its own, so --features must name the files of the query photos")
+        return _across(scenes, found, out, features, other, translator, named, overwrite).results
     if features:
         stores = given_stores(features, descriptors, translator)
     else:
@@ -96,8 +111,8 @@ def homography(
     console.settings(f"xdesc evaluate homography -> {out}", told, homography)
     expected = config_hash([scene_config(found), hashes, model_hash])
     path = out / RESULTS
-    found_hash = None if overwrite or not path.exists() else _found_hash(path)
-    if already_done(path, found_hash, expected, overwrite):
+    recorded = None if overwrite or not path.exists() else _found_hash(path)
+    if already_done(path, recorded, expected, overwrite):
         results = [Result.from_dict(value) for value in read_json(path)["results"]]
     else:
         results = evaluate(found, stores, translator)
@@ -110,6 +125,40 @@ def homography(
     print_table(results)
     console.result(out, figures=path, report=out / REPORT)
     return results
+
+
+def _across(
+    root: Path, scenes: Sequence[Scene], out: Path, features: Sequence[Path], other: Sequence[Path],
+    translator: Translator | None, model: Path | None, overwrite: bool,
+) -> Across:  # fmt: skip
+    """Files of the query photos against files of the database photos: JSON, tables and page.
+
+    The arguments are those of `homography`, and the scenes that were found in `root`.
+    """
+    from xdesc_jax.evaluate.across_report import match_rows, repeatability_rows, write_report
+
+    queries, databases = (given_stores(paths, (), translator) for paths in (features, other))
+    with console.status("reading the inputs"):
+        hashes = [{name: input_hash(path) for name, path in stores.items()} for stores in (queries, databases)]
+        model_hash = content_hash(pretrained.resolve(model)) if model else None
+    pairs, path = sum(len(scene.pairs) for scene in scenes), out / RESULTS
+    told: dict[str, Any] = {"scenes": root, "scenes found": len(scenes), "pairs": pairs, "model": model}
+    told |= {"features": list(queries.values()), "other": list(databases.values())}
+    console.settings(f"xdesc evaluate homography -> {out}", told, homography)
+    expected = config_hash(["across", scene_config(scenes), *hashes, model_hash])
+    recorded = None if overwrite or not path.exists() else _found_hash(path)
+    if already_done(path, recorded, expected, overwrite):
+        found = Across.from_dict(read_json(path))
+    else:
+        found = evaluate_across(scenes, queries, databases, translator)
+        settings = {name: str(value) for name, value in told.items()} | {"sha256 of": [*hashes, model_hash]}
+        with console.status("drawing the report"):
+            write_report(out / REPORT, found, settings, pairs, len(scenes))
+        write_json(path, {"hash": expected, "settings": settings, **found.to_dict()})
+    for title, heads, rows in (match_rows(found), repeatability_rows(found)):
+        console.table(title, heads, rows)
+    console.result(out, figures=path, report=out / REPORT)
+    return found
 
 
 def _found_hash(path: Path) -> str | None:
