@@ -9,10 +9,11 @@ from xdesc_jax.evaluate.repeatability import Repeatability, mean, repeatability
 from xdesc_jax.evaluate.scenes import by_homography
 
 SIZE = (101, 81)
+SAME = np.eye(3)
 SHIFT = np.array([[1, 0, 20], [0, 1, 0], [0, 0, 1.0]])
 
 
-def measured(query, database, matrix=np.eye(3), sizes=(SIZE, SIZE), **given):
+def measured(query, database, matrix=SAME, sizes=(SIZE, SIZE), **given):
     maps = by_homography(matrix), by_homography(np.linalg.inv(matrix))
     return repeatability(np.reshape(query, (-1, 2)), np.reshape(database, (-1, 2)), *maps, *sizes, **given)
 
