@@ -26,24 +26,19 @@ import numpy as np
 
 from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.bindings.api import read_model
-from xdesc_jax.colmap.bindings.settings import MappingSettings
 from xdesc_jax.evaluate import map_drawing
+from xdesc_jax.evaluate.benchmarks.places.incremental import ALL, Mapper, Method
 from xdesc_jax.evaluate.covisibility import covisibility
-from xdesc_jax.evaluate.divided import split, write_split
 from xdesc_jax.evaluate.map_report import two_sides
 from xdesc_jax.evaluate.poses import MAPPING, UNITS, Scale, label
 from xdesc_jax.evaluate.sfm import measure
 from xdesc_jax.mapping.from_photos import NotReconstructed
-from xdesc_jax.mapping.reconstruct import reconstruct
-from xdesc_jax.matching.match import match
 from xdesc_jax.reports.chart import chart
 from xdesc_jax.reports.parts import Answer, Cell, Column, Number, Picture, Section, Table
 from xdesc_jax.reports.settings import defaults_of
 
 from .map_experiment import Experiment, bars, means, spread
-from .map_scene import DESCRIPTORS, open_scene, write_lines, write_pairs
-
-Method = Literal["standard", "own quarter", "embed", "progressive"]
+from .map_scene import DESCRIPTORS, open_scene
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +46,7 @@ class Row:
     """One row of the table; 'embed' and 'progressive' use all descriptors."""
 
     method: Method
-    descriptor: str = "all"
+    descriptor: str = ALL
 
 
 def table_rows(descriptors: Sequence[str]) -> list[Row]:
@@ -126,49 +121,19 @@ def collaborative(
 # --- Models ------------------------------------------------------------------------------------------------
 
 
-def model_folder(row: Row, experiment: MappingExperiment, seed: int) -> Path:
-    """Where a repeat's database and models lie."""
-    return experiment.out / "models" / f"{row.method} {row.descriptor} {seed}".replace(" ", "-")
-
-
-def make_model(row: Row, experiment: MappingExperiment, seed: int) -> Path:
-    """Matches and maps the photos of a repeat; gives the folder of the largest model.
-
-    Raises:
-        NotReconstructed: nothing connects.
-    """
-    place, out = experiment.place, experiment.out
-    kind_of = split(place.names, experiment.descriptors, seed)
-    photos = place.names
-    if row.method == "own quarter":
-        photos = [name for name in photos if kind_of[name] == row.descriptor]
-    if row.descriptor == "all":
-        files = write_split(place.stores, kind_of, out / "splits" / str(seed))
-        mode: Literal["embed", "progressive"] = "embed" if row.method == "embed" else "progressive"
-        matches = match(
-            tuple(files), out / "matches" / f"{mode}-{seed}.h5", pairs="exhaustive", mode=mode, model=experiment.model,
-            ratio=experiment.ratio,
-        )  # fmt: skip
-    else:  # of the matches of all photos, those of its own
-        files = [place.stores[row.descriptor]]
-        listed = write_pairs(out / "matches" / "pairs.txt", place.names)
-        matches = match(
-            tuple(files), out / "matches" / f"{row.descriptor}.h5", pairs=str(listed), ratio=experiment.ratio
-        )
-    folder = model_folder(row, experiment, seed)
-    reconstruct(
-        tuple(files), folder, matches=matches, intrinsics=place.reference,
-        only=write_lines(out / "photos" / f"{folder.name}.txt", photos),
-        settings=MappingSettings(seed=seed, threads=experiment.threads),
+def _mapper(experiment: MappingExperiment) -> Mapper:
+    place = experiment.place
+    return Mapper(
+        experiment.out, place.names, {name: place.stores[name] for name in experiment.descriptors}, place.reference,
+        experiment.model, experiment.ratio, (), experiment.threads,
     )  # fmt: skip
-    return folder / "models" / "0"
 
 
 def _repeat(row: Row, experiment: MappingExperiment, seed: int) -> dict[str, Any]:
     """The figures of a repeat; of photos that give no model, the reason and zeros."""
     place = experiment.place
     try:
-        folder = make_model(row, experiment, seed)
+        folder = _mapper(experiment).run(row.method, row.descriptor, seed)
     except NotReconstructed as error:
         console.warn(f"{row.method}, {row.descriptor}, seed {seed}: {error}")
         nothing = {"registered_share": 0.0, "points": 0, "track_length": None, "reprojection_error_px": None}
@@ -181,7 +146,7 @@ def _repeat(row: Row, experiment: MappingExperiment, seed: int) -> dict[str, Any
 
 
 def _name(entry: dict[str, Any]) -> str:
-    return entry["method"] if entry["descriptor"] == "all" else f"{entry['method']}: {entry['descriptor']}"
+    return entry["method"] if entry["descriptor"] == ALL else f"{entry['method']}: {entry['descriptor']}"
 
 
 def _near(scale: Scale) -> list[tuple[str, tuple[str, str]]]:
@@ -258,11 +223,10 @@ def _report(experiment: MappingExperiment, results: list[dict[str, Any]]) -> Pat
     )
     pictures: list[Picture] = []
     for method in ("embed", "progressive"):
-        folder = model_folder(Row(method), experiment, 0) / "models" / "0"  # type: ignore[arg-type]
+        folder = _mapper(experiment).folder(method, ALL, 0) / "models" / "0"  # type: ignore[arg-type]
         if folder.exists():
             model = read_model(folder)
-            kinds = split(place.names, experiment.descriptors, 0)
-            shared = covisibility(model, kinds, experiment.descriptors)
+            shared = covisibility(model, _mapper(experiment).kinds(0), experiment.descriptors)
             seen = chart(map_drawing.covisibility_picture, shared, title=f"Co-visibility, {method}", caption="repeat 0")
             measured = measure(folder, model, place.poses, place.names, place.scale)
             pictures += [seen, two_sides(measured, model, place.poses, f"{method}, repeat 0")]

@@ -17,7 +17,6 @@ JSON, and a page with plots and the map from two sides. Finished maps and rows a
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -27,15 +26,13 @@ import numpy as np
 
 from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.bindings.api import read_model
-from xdesc_jax.colmap.bindings.settings import MappingSettings
 from xdesc_jax.evaluate import map_drawing
+from xdesc_jax.evaluate.benchmarks.places.deployments import Deployment, table_rows
+from xdesc_jax.evaluate.benchmarks.places.maps import triangulated
 from xdesc_jax.evaluate.divided import split, write_split
 from xdesc_jax.evaluate.poses import LOCALIZATION, UNITS, Scale, label, pose_errors
-from xdesc_jax.localization.localizer import Localizer
-from xdesc_jax.localization.outcome import Localization
-from xdesc_jax.mapping.reconstruct import reconstruct
+from xdesc_jax.localization.localizer import Localization, Localizer
 from xdesc_jax.matching.feature_set import FeatureSet
-from xdesc_jax.matching.match import match
 from xdesc_jax.matching.routes import Mode
 from xdesc_jax.reports.chart import chart
 from xdesc_jax.reports.parts import Answer, Cell, Column, Number, Section, Table
@@ -43,42 +40,7 @@ from xdesc_jax.reports.settings import defaults_of
 from xdesc_jax.translation.translator import Translator
 
 from .map_experiment import Experiment, bars, means, spread
-from .map_scene import DESCRIPTORS, MapScene, open_scene, write_lines, write_pairs
-
-Scenario = Literal["standard", "continuous deployment", "cross-device", "collaborative"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """One row of the table: the map's descriptor ('embed' for all in the joint space), and the queries'."""
-
-    scenario: Scenario
-    map: str
-    query: str
-
-    @property
-    def mode(self) -> tuple[Mode, str | None]:
-        """Mode and target of localisation."""
-        if self.scenario == "standard":
-            return "native", None
-        if self.scenario == "collaborative":
-            return "embed", None
-        return "directional", self.query if self.scenario == "continuous deployment" else self.map
-
-    def __str__(self) -> str:
-        arrow = {"continuous deployment": " \u2192 ", "cross-device": " \u2190 ", "collaborative": " \u2190 "}
-        return self.map if self.scenario == "standard" else f"{self.map}{arrow[self.scenario]}{self.query}"
-
-
-def table_rows(descriptors: Sequence[str]) -> list[Row]:
-    """The rows of table 1, in its order."""
-    pairs = list(itertools.permutations(descriptors, 2))
-    return [
-        *(Row("standard", d, d) for d in descriptors),
-        *(Row("continuous deployment", a, b) for a, b in pairs),
-        *(Row("cross-device", a, b) for a, b in pairs),
-        *(Row("collaborative", "embed", d) for d in descriptors),
-    ]
+from .map_scene import DESCRIPTORS, MapScene, open_scene, write_pairs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,19 +122,13 @@ def localization(
 def build_map(experiment: Experiment, files: Sequence[Path], names: Sequence[str], out: Path, mode: Mode) -> Path:
     """Matches all pairs of some photos and triangulates them into the true poses; gives the model's folder."""
     pairs = write_pairs(out / "pairs.txt", names)
-    only = write_lines(out / "photos.txt", sorted(names))
     model = None if mode == "native" else experiment.model
-    matches = match(
-        tuple(files), out / "matches.h5", pairs=str(pairs), mode=mode, model=model, ratio=experiment.ratio
+    return triangulated(
+        files, names, experiment.place.reference, pairs, out, mode=mode, model=model, ratio=experiment.ratio
     )  # fmt: skip
-    reconstruct(
-        tuple(files), out / "map", matches=matches, given_poses=experiment.place.reference, only=only,
-        settings=MappingSettings(two_view_tracks=True),
-    )  # fmt: skip
-    return out / "map" / "models" / "0"
 
 
-def _repeats(row: Row, experiment: LocalizationExperiment) -> Iterator[dict[str, Any]]:
+def _repeats(row: Deployment, experiment: LocalizationExperiment) -> Iterator[dict[str, Any]]:
     """The figures of a row, one a seed."""
     stores, maps = experiment.place.stores, experiment.out / "maps"
     if row.scenario != "collaborative":
@@ -188,7 +144,7 @@ def _repeats(row: Row, experiment: LocalizationExperiment) -> Iterator[dict[str,
 
 
 def _localized(
-    row: Row, experiment: LocalizationExperiment, folder: Path, files: Sequence[Path], seeds: list[int]
+    row: Deployment, experiment: LocalizationExperiment, folder: Path, files: Sequence[Path], seeds: list[int]
 ) -> Iterator[dict[str, Any]]:
     """The figures of some repeats in one map."""
     place, (mode, target) = experiment.place, row.mode
@@ -231,8 +187,8 @@ def _figures(place: MapScene, found: dict[str, Localization]) -> dict[str, Any]:
 # --- Report ------------------------------------------------------------------------------------------------
 
 
-def _row(entry: dict[str, Any]) -> Row:
-    return Row(entry["scenario"], entry["map"], entry["query"])
+def _row(entry: dict[str, Any]) -> Deployment:
+    return Deployment(entry["scenario"], entry["map"], entry["query"])
 
 
 def _summary(row: dict[str, Any]) -> str:

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from xdesc_jax.colmap.bindings.api import read_model
 from xdesc_jax.colmap.model import Camera, Model, Pose
+from xdesc_jax.evaluate.divided import write_lines
 from xdesc_jax.evaluate.poses import Scale
 from xdesc_jax.evaluate.stages.homography import given_stores
 from xdesc_jax.features.extract import extract
-from xdesc_jax.files.whole import atomic
 
 DESCRIPTORS = ("brief", "sift", "hardnet-xdesc", "sosnet-xdesc")
 
@@ -65,13 +65,6 @@ def open_scene(
     )
     cameras = dict(zip(model.names, model.cameras, strict=True))
     return MapScene(folder, list(model.names), model.poses, cameras, given_stores([features], descriptors), scale)
-
-
-def write_lines(path: Path, lines: Sequence[str]) -> Path:
-    """Writes a list of photos or pairs."""
-    with atomic(path) as temporary:
-        temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return path
 
 
 def write_pairs(path: Path, names: Sequence[str]) -> Path:

@@ -12,10 +12,11 @@ cv2 = pytest.importorskip("cv2", reason="needs the features extra")
 from pipelines import corner, motorcycle  # noqa: E402
 from pipelines.collaborative import collaborative  # noqa: E402
 from pipelines.collaborative import table_rows as mapping_rows  # noqa: E402
-from pipelines.localization import Row, localization  # noqa: E402
-from pipelines.localization import table_rows as localization_rows  # noqa: E402
+from pipelines.localization import localization  # noqa: E402
 from tests.support.feature_files import write_store  # noqa: E402
 from tests.support.html_page import HtmlPage  # noqa: E402
+from xdesc_jax.evaluate.benchmarks.places.deployments import Deployment  # noqa: E402
+from xdesc_jax.evaluate.benchmarks.places.deployments import table_rows as localization_rows  # noqa: E402
 from xdesc_jax.evaluate.divided import split, write_split  # noqa: E402
 from xdesc_jax.features.store import FeatureStore  # noqa: E402
 from xdesc_jax.localization.localizer import Localizer  # noqa: E402
@@ -36,8 +37,8 @@ def test_table_1_has_the_rows_of_the_paper():
     rows = localization_rows(FOUR)
     counts = {s: sum(r.scenario == s for r in rows) for s in dict.fromkeys(r.scenario for r in rows)}
     assert counts == {"standard": 4, "continuous deployment": 12, "cross-device": 12, "collaborative": 4}
-    assert Row("continuous deployment", "a", "b").mode == ("directional", "b")
-    assert Row("cross-device", "a", "b").mode == ("directional", "a")
+    assert Deployment("continuous deployment", "a", "b").mode == ("directional", "b")
+    assert Deployment("cross-device", "a", "b").mode == ("directional", "a")
 
 
 def test_table_2_has_the_rows_of_the_paper():

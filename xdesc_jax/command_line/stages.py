@@ -118,6 +118,23 @@ STAGES: dict[Words, Stage] = {
         _BENCHMARKS + "image_matching.benchmark:run", "features,colmap,report", _EVALUATE,
         "PhotoTourism: poses of pairs and of small reconstructions.", ("pycolmap", "PIL", "cv2", "matplotlib"),
     ),
+    ("benchmark", "run", "aachen"): Stage(
+        _BENCHMARKS + "places.aachen:run", "features,report", _EVALUATE,
+        "Aachen Day-Night: localisation in maps of the same and of other descriptors.",
+        ("pycolmap", "PIL", "matplotlib"),
+    ),
+    ("benchmark", "run", "aachen-embedding-size"): Stage(
+        _BENCHMARKS + "places.aachen:run_sizes", "features,report", _EVALUATE,
+        "Aachen Day-Night: collaborative maps in joint spaces of several sizes.", ("pycolmap", "PIL", "matplotlib"),
+    ),
+    ("benchmark", "run", "inloc"): Stage(
+        _BENCHMARKS + "places.inloc:run", "features,report", _EVALUATE,
+        "InLoc: indoor localisation against laser scans.", ("pycolmap", "PIL", "matplotlib"),
+    ),
+    ("benchmark", "run", "local-feature-evaluation"): Stage(
+        _BENCHMARKS + "places.local_features:run", "features,report", _EVALUATE,
+        "Local Feature Evaluation: collaborative maps of photo collections.", ("pycolmap", "PIL", "matplotlib"),
+    ),
     ("benchmark", "table"): Stage(
         _BENCHMARKS + "stages:table", "features,report", _EVALUATE, "Results beside the paper's values."
     ),

@@ -1,7 +1,7 @@
-"""Photos divided among descriptors, as in a map that several kinds of devices make.
+"""Photos that hold different descriptors: random parts of equal size, and their feature files.
 
-In: names of photos, and feature files of all of them. Out: which photo has which descriptor, and feature files in which
-each photo holds that one alone.
+In: names of photos, and a feature file of all of them for each descriptor. Out: which photo holds what, and a feature
+file of each part; lists of photos and pairs.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from xdesc_jax.features.store import FeatureStore, StoreWriter
+from xdesc_jax.files.whole import atomic
 
 
 def split(names: Sequence[str], descriptors: Sequence[str], seed: int) -> dict[str, str]:
@@ -31,3 +32,10 @@ def write_split(stores: Mapping[str, Path], kind_of: Mapping[str, str], out: Pat
                     writer.write(name, store.read(name))
         files.append(path)
     return files
+
+
+def write_lines(path: Path, lines: Sequence[str]) -> Path:
+    """Writes a list of photos or pairs."""
+    with atomic(path) as temporary:
+        temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path

@@ -12,6 +12,10 @@ from xdesc_jax.evaluate.benchmarks.cross import BENCHMARK as CROSS
 from xdesc_jax.evaluate.benchmarks.hpatches_patches import BENCHMARK as HPATCHES_PATCHES
 from xdesc_jax.evaluate.benchmarks.hpatches_sequences import BENCHMARK as HPATCHES_SEQUENCES
 from xdesc_jax.evaluate.benchmarks.image_matching.benchmark import BENCHMARK as IMAGE_MATCHING
+from xdesc_jax.evaluate.benchmarks.places.aachen import BENCHMARK as AACHEN
+from xdesc_jax.evaluate.benchmarks.places.aachen import SIZES as AACHEN_EMBEDDING_SIZE
+from xdesc_jax.evaluate.benchmarks.places.inloc import BENCHMARK as INLOC
+from xdesc_jax.evaluate.benchmarks.places.local_features import BENCHMARK as LOCAL_FEATURES
 from xdesc_jax.evaluate.benchmarks.protocol import Benchmark
 from xdesc_jax.evaluate.benchmarks.relative_pose import BENCHMARK as RELATIVE_POSE
 
@@ -20,9 +24,13 @@ BENCHMARKS: dict[str, Benchmark] = {
     for found in (
         HPATCHES_PATCHES,
         HPATCHES_SEQUENCES,
+        IMAGE_MATCHING,
+        LOCAL_FEATURES,
+        AACHEN,
+        AACHEN_EMBEDDING_SIZE,
+        INLOC,
         RELATIVE_POSE,
         CROSS,
-        IMAGE_MATCHING,
     )
 }
 

@@ -56,6 +56,8 @@ def note(result: Result) -> str:
     entry = paper().get(result.benchmark, {})
     if entry.get("note"):
         return f"{entry['table']}: {entry['note']}." if entry["table"] else f"{entry['note']}."
+    if entry and not any(_printed(result, column) for column in result.columns):
+        return f"Paper: {entry['table']}, whose figures are none of these."
     return f"Paper: {entry['table']}; difference: this result less the paper's." if entry else ""
 
 
