@@ -18,7 +18,6 @@ from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.bindings.settings import MappingSettings
 from xdesc_jax.evaluate.benchmarks import run_folder
 from xdesc_jax.evaluate.benchmarks.feature_rows import to_extract
-from xdesc_jax.evaluate.benchmarks.image_matching import tasks as of_scene
 from xdesc_jax.evaluate.benchmarks.image_matching.methods import KINDS, MODES, Kind, Method, files_of, matched, methods
 from xdesc_jax.evaluate.benchmarks.image_matching.scenes import SET, Scene, check, read_scene, scene_names
 from xdesc_jax.evaluate.benchmarks.image_matching.scores import LIMITS_DEG, mean_average_accuracy, over_bags
@@ -241,12 +240,16 @@ class _Work:
     def _stereo(
         self, scene: Scene, ratio: float, max_error_px: float, seeds: Sequence[int], what: str
     ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+        from xdesc_jax.evaluate.benchmarks.image_matching import tasks as of_scene
+
         matches = self._matches(scene, scene.pairs, ratio, "stereo")
         told = f"{self._method.label}, {scene.name}: {what}"
         return of_scene.stereo_errors(scene, self._files(scene), matches, max_error_px, seeds, self._threads, told)
 
     def _bags(self, scene: Scene, ratio: float, seed: int, label: str) -> Iterator[tuple[int, list[dict[str, Any]]]]:
         """Size -> of each bag errors, and registered photos."""
+        from xdesc_jax.evaluate.benchmarks.image_matching import tasks as of_scene
+
         settings = MappingSettings(seed=seed, threads=self._threads)
         bags = [(size, number) for size, group in scene.bags.items() for number in range(len(group))]
         keys = {bag: f"{label}: bag {bag}" for bag in bags}
