@@ -135,6 +135,10 @@ STAGES: dict[Words, Stage] = {
         _BENCHMARKS + "places.local_features:run", "features,report", _EVALUATE,
         "Local Feature Evaluation: collaborative maps of photo collections.", ("pycolmap", "PIL", "matplotlib"),
     ),
+    ("benchmark", "run", "ablations"): Stage(
+        "xdesc_jax.command_line.ablations:run", "train,features,report", _EVALUATE,
+        "The paper's ablations: a training each, and which of its claims hold.", ("jax", "PIL", "cv2", "matplotlib"),
+    ),
     ("benchmark", "table"): Stage(
         _BENCHMARKS + "stages:table", "features,report", _EVALUATE, "Results beside the paper's values."
     ),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 
+from xdesc_jax.evaluate.benchmarks.ablations import BENCHMARK as ABLATIONS
 from xdesc_jax.evaluate.benchmarks.cross import BENCHMARK as CROSS
 from xdesc_jax.evaluate.benchmarks.hpatches_patches import BENCHMARK as HPATCHES_PATCHES
 from xdesc_jax.evaluate.benchmarks.hpatches_sequences import BENCHMARK as HPATCHES_SEQUENCES
@@ -29,6 +30,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         AACHEN,
         AACHEN_EMBEDDING_SIZE,
         INLOC,
+        ABLATIONS,
         RELATIVE_POSE,
         CROSS,
     )
