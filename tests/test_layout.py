@@ -57,6 +57,7 @@ OWNERS = {
         "inspection/match_drawing.py",
         "inspection/query_drawing.py",
     ),
+    "sklearn": ("evaluate/benchmarks/joint_space.py",),
     "pyarrow": ("sweep/results.py",),
     "jinja2": ("reports/page.py",),
     "plotly": ("sweep/drawing.py",),

@@ -139,6 +139,11 @@ STAGES: dict[Words, Stage] = {
         "xdesc_jax.command_line.ablations:run", "train,features,report", _EVALUATE,
         "The paper's ablations: a training each, and which of its claims hold.", ("jax", "PIL", "cv2", "matplotlib"),
     ),
+    ("benchmark", "run", "joint-space"): Stage(
+        _BENCHMARKS + "joint_space:run", "features,report", _EVALUATE,
+        "t-SNE of the joint space, and whether a patch's embeddings find each other.",
+        ("PIL", "cv2", "matplotlib", "sklearn"),
+    ),
     ("benchmark", "table"): Stage(
         _BENCHMARKS + "stages:table", "features,report", _EVALUATE, "Results beside the paper's values."
     ),

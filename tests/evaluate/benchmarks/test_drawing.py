@@ -44,3 +44,12 @@ def test_differences_are_ordered_from_the_largest():
 def test_shares_rise_with_the_error_and_end_below_one_where_some_failed():
     (panel,) = drawing.shares_within({"a": [1.0, 30, np.inf, 4]}, 20, "error", look=Look()).axes
     np.testing.assert_allclose(panel.lines[0].get_ydata(), [0, 25, 50, 50])
+
+
+def test_planes_have_a_panel_a_model_and_a_colour_a_descriptor():
+    plane = {"a": [[0.0, 1.0], [2.0, 3.0]], "b": [[0.5, 1.0], [2.0, 4.0]]}
+    figure = drawing.planes([Row(name, {}, detail={"plane": plane}) for name in ("with", "without")], look=Look())
+    assert [panel.get_title() for panel in figure.axes] == ["with", "without"]
+    assert [line.get_label() for line in figure.axes[1].lines] == ["a", "b"]
+    np.testing.assert_allclose(figure.axes[0].lines[1].get_xydata(), plane["b"])
+    assert len({line.get_color() for line in figure.axes[0].lines}) == 2

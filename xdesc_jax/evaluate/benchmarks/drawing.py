@@ -16,6 +16,7 @@ from xdesc_jax.reports.chart import PALETTE, Look
 
 _LINE_PX = 20
 _NOISE = {"e": PALETTE[2], "h": PALETTE[1], "t": PALETTE[5]}
+_PLANE_MARKS = "o^sDxv"
 _MARKS = {"intra": "D", "inter": "*", "illumination": "x", "viewpoint": "^", "": "o", "other": "s"}
 
 
@@ -113,6 +114,28 @@ def shares_within(
     panel.set(xlim=(0, limit), ylim=(0, 100), xlabel=what, ylabel="share [%]")
     look.prepare(panel)
     figure.legend(loc="outside lower left", ncols=beside, frameon=False)
+    return figure
+
+
+def planes(rows: Sequence[Row], *, look: Look) -> Figure:
+    """Embeddings laid out in a plane: a panel a row, a colour a descriptor.
+
+    Args:
+        rows: with `detail['plane']`: descriptor -> [P, 2].
+        look: of the drawing; of narrow ones, a panel above another.
+    """
+    figure = look.figure(360 * (len(rows) if look.narrow else 1), width_px=900)
+    shape = (len(rows), 1) if look.narrow else (1, len(rows))
+    panels = figure.subplots(*shape, squeeze=False).ravel()
+    for panel, row in zip(panels, rows, strict=True):
+        for i, (name, points) in enumerate(row.detail["plane"].items()):
+            x, y = np.asarray(points).T
+            panel.plot(
+                x, y, _PLANE_MARKS[i % len(_PLANE_MARKS)], color=PALETTE[i % len(PALETTE)], markersize=4, label=name
+            )
+        panel.set(title=row.name, xticks=(), yticks=(), aspect="equal")
+    lines = panels[0].lines
+    figure.legend(lines, [line.get_label() for line in lines], loc="outside lower left", ncols=4, frameon=False)
     return figure
 
 

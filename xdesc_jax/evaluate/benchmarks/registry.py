@@ -13,6 +13,7 @@ from xdesc_jax.evaluate.benchmarks.cross import BENCHMARK as CROSS
 from xdesc_jax.evaluate.benchmarks.hpatches_patches import BENCHMARK as HPATCHES_PATCHES
 from xdesc_jax.evaluate.benchmarks.hpatches_sequences import BENCHMARK as HPATCHES_SEQUENCES
 from xdesc_jax.evaluate.benchmarks.image_matching.benchmark import BENCHMARK as IMAGE_MATCHING
+from xdesc_jax.evaluate.benchmarks.joint_space import BENCHMARK as JOINT_SPACE
 from xdesc_jax.evaluate.benchmarks.places.aachen import BENCHMARK as AACHEN
 from xdesc_jax.evaluate.benchmarks.places.aachen import SIZES as AACHEN_EMBEDDING_SIZE
 from xdesc_jax.evaluate.benchmarks.places.inloc import BENCHMARK as INLOC
@@ -31,6 +32,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         AACHEN_EMBEDDING_SIZE,
         INLOC,
         ABLATIONS,
+        JOINT_SPACE,
         RELATIVE_POSE,
         CROSS,
     )
