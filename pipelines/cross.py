@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from xdesc_jax.evaluate.benchmarks import cross as benchmark
+from xdesc_jax.evaluate.benchmarks.across import benchmark
+from xdesc_jax.evaluate.benchmarks.across.plan import Way
 from xdesc_jax.evaluate.benchmarks.results import Result
 
 
@@ -39,7 +40,7 @@ def cross(
     Returns:
         The result, which is also in OUT.
     """
-    ways: tuple[benchmark.Way, ...] = ("native", "translated", "joint", "naive", *(("lightglue",) if lightglue else ()))
+    ways: tuple[Way, ...] = ("native", "translated", "joint", "naive", *(("lightglue",) if lightglue else ()))
     return benchmark.run(
         data=data, out=out, model=model, descriptors=descriptors, matchers=ways, weights=weights, processes=processes,
     )  # fmt: skip

@@ -6,16 +6,28 @@ import numpy as np
 import pytest
 
 from tests.support.place import WIDTH, exact_translator
-from tests.support.sequence_folder import NAMES, POINTS, write_features, write_sequences
-from xdesc_jax.descriptors import DescriptorSpec
+from tests.support.sequence_folder import NAMES, POINTS, SIZE, write_sequences
+from xdesc_jax.descriptors import DescriptorSpec, unit_rows
 from xdesc_jax.evaluate.benchmarks import joint_space
 from xdesc_jax.evaluate.benchmarks.joint_space import run
-from xdesc_jax.features.store import FeatureStore
+from xdesc_jax.features.store import FeatureStore, ImageFeatures, StoreWriter
 from xdesc_jax.translation.bundle import Bundle
 
 pytest.importorskip("sklearn", reason="needs the report extra")
 TWO = ("own-a", "own-b")
 ASKED = {"patches": 30, "plotted": 12}
+
+
+def write_features(folder, names):
+    """`own-a.h5` and `own-b.h5`, its values in reverse; no two rows are alike, of whatever photo."""
+    for name, step in (("own-a", 1), ("own-b", -1)):
+        rng = np.random.default_rng(0)
+        with StoreWriter(folder / f"{name}.h5", DescriptorSpec(name, WIDTH)) as store:
+            for photo in (f"{names[0]}/{k}.ppm" for k in range(1, 7)):
+                rows, xy = unit_rows(rng.normal(size=(POINTS, WIDTH))), rng.uniform(9, 99, (POINTS, 2))
+                held = ImageFeatures(np.float32(xy), rows[:, ::step], np.ones(POINTS, bool), SIZE)
+                store.write(photo, held)
+    return folder
 
 
 @pytest.fixture(scope="module")

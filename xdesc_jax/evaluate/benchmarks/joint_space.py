@@ -196,10 +196,12 @@ def _figures(
 def plane(found: np.ndarray, seed: int) -> np.ndarray:
     """[D, P, E] embeddings of P patches of D descriptors -> [D, P, 2] by t-SNE of all of them together."""
     from sklearn.manifold import TSNE
+    from threadpoolctl import threadpool_limits  # which scikit-learn comes with
 
     points = found.reshape(-1, found.shape[-1]).astype(np.float64)
     perplexity = min(PERPLEXITY, (len(points) - 1) / 3)
-    laid = TSNE(2, perplexity=perplexity, init="pca", random_state=seed).fit_transform(points)
+    with threadpool_limits(1):  # of so few points, threads wait for each other
+        laid = TSNE(2, perplexity=perplexity, init="pca", random_state=seed).fit_transform(points)
     return np.asarray(laid, np.float32).reshape(*found.shape[:2], 2)
 
 

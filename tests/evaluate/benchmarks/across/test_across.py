@@ -12,11 +12,12 @@ from xdesc_jax import cli
 from xdesc_jax.colmap.bindings.relative_pose import ideal_positions
 from xdesc_jax.colmap.model import Camera, Model, Pose
 from xdesc_jax.descriptors import get_spec, unit_rows
-from xdesc_jax.evaluate.benchmarks import cross_data, cross_plan, cross_scores, results, run_folder, simulated
-from xdesc_jax.evaluate.benchmarks.cross import of_matchers
-from xdesc_jax.evaluate.benchmarks.cross_data import Pair, Posed
-from xdesc_jax.evaluate.benchmarks.cross_matching import by_network, nearest_rows
-from xdesc_jax.evaluate.benchmarks.cross_plan import Case
+from xdesc_jax.evaluate.benchmarks import results, run_folder
+from xdesc_jax.evaluate.benchmarks.across import data, plan, scores, simulated
+from xdesc_jax.evaluate.benchmarks.across.benchmark import of_matchers
+from xdesc_jax.evaluate.benchmarks.across.data import Pair, Posed
+from xdesc_jax.evaluate.benchmarks.across.matching import by_network, nearest_rows
+from xdesc_jax.evaluate.benchmarks.across.plan import Case
 from xdesc_jax.evaluate.scenes import by_homography
 from xdesc_jax.features.store import ImageFeatures, StoreWriter
 from xdesc_jax.matching import learned
@@ -45,9 +46,9 @@ def write_scene(folder, photos=4):
 def test_sequences_and_posed_scenes_are_found_at_any_place(tmp_path):
     write_sequences(tmp_path / "planes", ("v_roof",))
     write_scene(tmp_path / "scenes" / "hall")
-    found = cross_data.check(tmp_path)
+    found = data.check(tmp_path)
     assert found.text == "1 homography sequences and 1 posed scenes" and not found.problems and not found.official
-    pairs = cross_data.read(tmp_path)
+    pairs = data.read(tmp_path)
     assert [(p.scene, p.known, p.device) for p in pairs[:2]] == [
         ("v_roof", "planes/v_roof/1.ppm", "planes/v_roof/2.ppm"),
         ("v_roof", "planes/v_roof/1.ppm", "planes/v_roof/3.ppm"),
@@ -57,7 +58,7 @@ def test_sequences_and_posed_scenes_are_found_at_any_place(tmp_path):
     truth = pairs[5].truth
     assert isinstance(truth, Posed)
     np.testing.assert_allclose(truth.pose.translation, (-1.0, 0, 0))
-    assert len(cross_data.read(tmp_path, pairs_a_scene=2)) == 5 + 2
+    assert len(data.read(tmp_path, pairs_a_scene=2)) == 5 + 2
 
 
 @pytest.mark.parametrize(
@@ -70,9 +71,9 @@ def test_what_is_incomplete_is_named(tmp_path, missing, message):
     (tmp_path / missing).unlink()
     for name in ("images.txt", "points3D.txt") if "reference" in missing else ():
         (tmp_path / "scenes/hall/reference" / name).unlink()
-    (problem,) = cross_data.check(tmp_path).problems
+    (problem,) = data.check(tmp_path).problems
     assert (message or "holds no COLMAP model") in problem
-    assert "neither a sequence" in cross_data.check(tmp_path / "nothing").problems[0]
+    assert "neither a sequence" in data.check(tmp_path / "nothing").problems[0]
 
 
 def test_each_photo_is_paired_with_the_second_nearest_that_looks_its_way():
@@ -83,12 +84,12 @@ def test_each_photo_is_paired_with_the_second_nearest_that_looks_its_way():
         ("a", "b", "c", "d"), rotations, -np.einsum("vij,vj->vi", rotations, centers), (CAMERA,) * 4, np.ones(4),
         *(np.zeros((0, 3)), *(np.zeros(0, int),) * 3, np.zeros(0)),
     )  # fmt: skip
-    assert cross_data.neighbours(model, range(4), 9) == [(0, 3), (2, 3), (3, 0)]
+    assert data.neighbours(model, range(4), 9) == [(0, 3), (2, 3), (3, 0)]
 
 
 def cases_of(names, **how):
     given = {"maps": names, "conditions": ("plain",), "asked": ("translated", "joint", "naive")} | how
-    return cross_plan.cases(names, translator=Translator(exact_translator()), **given)
+    return plan.cases(names, translator=Translator(exact_translator()), **given)
 
 
 def test_rows_are_those_that_model_and_detectors_allow():
@@ -104,7 +105,7 @@ def test_rows_are_those_that_model_and_detectors_allow():
     with pytest.raises(ValueError, match="--maps names 'x', which is not among the descriptors own-a, own-b"):
         cases_of(names, maps=("x",))
     with pytest.raises(ValueError, match="lightglue matches rows of ALIKED and DISK, found own-a"):
-        cross_plan.ways(("lightglue",), Translator(exact_translator()), ("own-a",))
+        plan.ways(("lightglue",), Translator(exact_translator()), ("own-a",))
 
 
 def sequence_pair(k=3):
@@ -117,7 +118,7 @@ def test_exact_features_are_matched_rightly_in_every_way_but_the_naive_one(tmp_p
     case = Case("own-a", "own-a" if way == "native" else "own-b", way, "own", "plain")
     stores = [folder / f"{name}.h5" for name in (case.known, case.device)]
     ((pair, rows),) = nearest_rows(case, [sequence_pair()], *stores, "", Translator(exact_translator()))
-    found = cross_scores.score(pair, positions(1), positions(3), (150, 120), rows, 1.0, 0)
+    found = scores.score(pair, positions(1), positions(3), (150, 120), rows, 1.0, 0)
     assert found["repeatability"] == 1.0
     if way == "naive":
         assert found["correct"] < 0.25 * 41
@@ -139,7 +140,7 @@ def test_a_sequence_is_scored_as_a_plain_loop_does():
         if 0 <= u <= 149 and 0 <= v <= 119:
             inside += 1
             repeated += min(np.hypot(*(device - (u, v)).T)) <= 3
-    found = cross_scores.score(sequence_pair(), known, device, (150, 120), rows, 1.0, 0)
+    found = scores.score(sequence_pair(), known, device, (150, 120), rows, 1.0, 0)
     assert found == {"matches": 30, "correct": correct, "repeatability": pytest.approx(repeated / inside)}
     assert 5 < correct < 30 and repeated < inside < 60
 
@@ -151,7 +152,7 @@ def posed_scores(shuffled=False):
         rows[:, 1] = np.random.default_rng(0).permutation(rows[:, 1])
     pair = Pair("hall", "0", "1", Posed((CAMERA, CAMERA), between(0, 1)))
     # The folder's positions are of K's own origin, which is the corner of the first pixel; files have its centre.
-    return cross_scores.score(pair, first - 0.5, second - 0.5, SIZE, rows, 1.0, 0)
+    return scores.score(pair, first - 0.5, second - 0.5, SIZE, rows, 1.0, 0)
 
 
 def test_right_matches_of_a_posed_pair_give_its_pose_and_shuffled_ones_none():
@@ -181,10 +182,10 @@ def test_the_weaker_side_and_the_leaders_are_of_the_same_keypoints_and_condition
         Case("a", "a", "native", "own", "plain"): one(99), Case("b", "b", "native", "own", "plain"): one(90),
         Case("a", "b", "translated", "own", "night"): one(30), Case("a", "b", "joint", "own", "night"): one(36),
     }  # fmt: skip
-    rows = [cross_scores.row_of(case, figures) for case in figures]
+    rows = [scores.row_of(case, figures) for case in figures]
     assert rows[5].values["of the weaker side"] == pytest.approx(90) and rows[5].values["precision"] == 36
     assert rows[5].values["AUC 10 deg"] is None and rows[5].name == "a | b, own keypoints, simulated night"
-    assert ("a", "b", "own", "night", "joint", 36.0, pytest.approx(90)) in cross_scores.leaders(rows)
+    assert ("a", "b", "own", "night", "joint", 36.0, pytest.approx(90)) in scores.leaders(rows)
 
 
 def test_a_simulated_photo_shows_each_place_where_its_placement_says():
@@ -210,7 +211,7 @@ def test_nights_are_dark_noisy_and_a_function_of_the_photos_name():
 
 
 def test_the_pose_of_a_model_is_from_the_maps_camera_to_the_devices(tmp_path):
-    (pair, *_) = cross_data.read(write_scene(tmp_path / "hall", photos=2))
+    (pair, *_) = data.read(write_scene(tmp_path / "hall", photos=2))
     assert isinstance(pair.truth, Posed)
     expected = Pose(np.eye(3), np.array([-0.5, 0, 0]))
     np.testing.assert_allclose(pair.truth.pose.translation, expected.translation)

@@ -1,6 +1,6 @@
 """Our own benchmark: a map of any descriptor, and a device that sends any other, in any folder of scenes.
 
-In: homography sequences and posed scenes (see `cross_data`), a translator, descriptors to extract. Out: of each map,
+In: homography sequences and posed scenes (see `data`), a translator, descriptors to extract. Out: of each map,
 device, way of matching and condition: correct matches and precision, their share of what the weaker side reaches with
 itself, repeatability of the keypoints, and the pose error's area under the curve; and for each map and device the best
 way. Night and other devices are simulated, and labelled so.
@@ -14,15 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from xdesc_jax import console, pretrained
-from xdesc_jax.evaluate.benchmarks import cross_data, run_folder
-from xdesc_jax.evaluate.benchmarks.cross_data import Pair
-from xdesc_jax.evaluate.benchmarks.cross_matching import by_network, nearest_rows
-from xdesc_jax.evaluate.benchmarks.cross_plan import OWN, SAME, Case, Keypoints, Way, cases, of_network, ways
-from xdesc_jax.evaluate.benchmarks.cross_scores import COLUMNS, leaders, row_of, score
+from xdesc_jax.evaluate.benchmarks import run_folder
+from xdesc_jax.evaluate.benchmarks.across import data as scene_data
+from xdesc_jax.evaluate.benchmarks.across.data import Pair
+from xdesc_jax.evaluate.benchmarks.across.matching import by_network, nearest_rows
+from xdesc_jax.evaluate.benchmarks.across.plan import OWN, SAME, Case, Keypoints, Way, cases, of_network, ways
+from xdesc_jax.evaluate.benchmarks.across.scores import COLUMNS, leaders, row_of, score
+from xdesc_jax.evaluate.benchmarks.across.simulated import CONDITIONS, Condition, placement, simulated
 from xdesc_jax.evaluate.benchmarks.feature_rows import to_extract
 from xdesc_jax.evaluate.benchmarks.protocol import Benchmark, require
 from xdesc_jax.evaluate.benchmarks.results import Result
-from xdesc_jax.evaluate.benchmarks.simulated import CONDITIONS, Condition, placement, simulated
 from xdesc_jax.features.images import read_rgb, write_png
 from xdesc_jax.features.store import FeatureStore
 from xdesc_jax.files import dry_run
@@ -38,7 +39,7 @@ BENCHMARK = Benchmark(
     "photos of your own; docs/benchmarks.md has the layout",
     "of any size",
     "",
-    cross_data.check,
+    scene_data.check,
 )
 VERSION = 1  # of the figures
 MAX_ERROR_PX = 1.0  # of an inlier of a relative pose
@@ -55,7 +56,7 @@ def run(
     conditions: tuple[Condition, ...] = CONDITIONS,
     matchers: tuple[Way, ...] = ("native", "translated", "joint", "naive"),
     max_keypoints: int = 2000,
-    pairs_a_scene: int = cross_data.PAIRS_A_SCENE,
+    pairs_a_scene: int = scene_data.PAIRS_A_SCENE,
     weights: tuple[str, ...] = (),
     seed: int = 0,
     processes: int = 1,
@@ -92,7 +93,7 @@ def run(
     named, model = model, pretrained.resolve(model)
     translator = Translator.load(model)
     names = to_extract(descriptors, translator, "colmap")
-    pairs = cross_data.read(found.root, pairs_a_scene)
+    pairs = scene_data.read(found.root, pairs_a_scene)
     with dry_run.step(out / run_folder.RESULT):
         stores = extracted(found.root, pairs, out, names, conditions, max_keypoints, weights, processes, overwrite)
     plan = cases(names, maps or names, conditions, ways(matchers, translator, names), translator)

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from xdesc_jax.evaluate.benchmarks.cross_data import Pair, Posed
-from xdesc_jax.evaluate.benchmarks.cross_plan import Case
+from xdesc_jax.evaluate.benchmarks.across.data import Pair, Posed
+from xdesc_jax.evaluate.benchmarks.across.plan import Case
 from xdesc_jax.evaluate.benchmarks.pose_scores import areas, fitting, pose_error_deg
 from xdesc_jax.evaluate.benchmarks.results import Column, Row
 from xdesc_jax.evaluate.measures import CORRECT_PX, GroundTruth

@@ -12,8 +12,8 @@ import numpy as np
 
 from xdesc_jax import console
 from xdesc_jax.descriptors import from_stored
-from xdesc_jax.evaluate.benchmarks.cross_data import Pair
-from xdesc_jax.evaluate.benchmarks.cross_plan import Case
+from xdesc_jax.evaluate.benchmarks.across.data import Pair
+from xdesc_jax.evaluate.benchmarks.across.plan import Case
 from xdesc_jax.features.store import FeatureStore
 from xdesc_jax.files.whole import atomic
 from xdesc_jax.matching import nearest
