@@ -125,7 +125,7 @@ BENCHMARK = Benchmark(
     "ablations",
     "Ablations",
     "a folder of photos to train on, and scenes with known homographies (--scenes), such as HPatches sequences",
-    "http://cmp.felk.cvut.cz/revisitop (distractors, of which the paper trains on 3190)",
+    "https://github.com/filipradenovic/revisitop (distractors, of which the paper trains on 3190)",
     "any",
     "Figures of the supplement's ablation study, table 5",
     check,

@@ -51,7 +51,7 @@ BENCHMARK = Benchmark(
     "joint-space",
     "t-SNE of the joint space",
     "a folder of photos, such as those that were trained on",
-    "http://cmp.felk.cvut.cz/revisitop (distractors, of which the paper trains on 3190)",
+    "https://github.com/filipradenovic/revisitop (distractors, of which the paper trains on 3190)",
     "any",
     "Figure 't-SNE visualization of the joint space'",
     check,
