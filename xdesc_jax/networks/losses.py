@@ -142,7 +142,6 @@ def target_matching_loss(
     margin: jax.Array | float,
     distance: str,
     *,
-    use: jax.Array | None = None,
     binary: bool = False,
     unit_length: bool = False,
     axis_name: str | None = None,
@@ -171,7 +170,6 @@ def target_matching_loss(
         points: [b] int32, equal for patches of the same 3D point.
         margin: in units of the distance.
         distance: 'euclidean' or 'squared'.
-        use: [S] bool, which sources count; None: all.
         binary: whether the rows are bits.
         unit_length: whether all rows are of unit length.
         axis_name: the mapped axis over which the batch is spread, if any.
@@ -189,7 +187,7 @@ def target_matching_loss(
         ),
         pairs,
     )
-    return triplets(rows, everyone, pairs, negatives, margin, distance, True, use)
+    return triplets(rows, everyone, pairs, negatives, margin, distance, True, None)
 
 
 def target_rows(
