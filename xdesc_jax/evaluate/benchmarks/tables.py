@@ -110,7 +110,8 @@ def markdown(result: Result) -> str:
     heads = [head or "row" for head in headings(result)]
     lines = [f"{title(result)}. {note(result)}", ""]
     lines += [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
-    lines += [f"| {' | '.join(texts)} |" for texts in cells(result)]
+    # Rows of the joint space have the sign that divides columns in their names.
+    lines += [f"| {' | '.join(text.replace('|', chr(92) + '|') for text in texts)} |" for texts in cells(result)]
     return "\n".join(lines) + "\n"
 
 
