@@ -76,6 +76,13 @@ def test_a_library_warns_on_standard_error_and_says_no_more():
     assert (done.stdout, done.stderr) == ("", "left out: a.jpg\n")
 
 
+def test_a_library_that_was_imported_before_says_nothing_twice():
+    before = "import logging; logging.basicConfig(); "
+    assert (
+        run_python(before + "from xdesc_jax import console as c; c.set_verbosity(); c.info('once')").stderr == "once\n"
+    )
+
+
 def test_warnings_reach_a_programs_own_logging(caplog, as_library):
     with caplog.at_level(logging.INFO):
         console.warn("100 % of [/x]")

@@ -47,7 +47,10 @@ def set_verbosity(quiet: bool = False, verbose: bool = False) -> None:
     """
     _Verbosity.quiet, _Verbosity.verbose = quiet and not verbose, verbose
     log.setLevel(logging.DEBUG if verbose else logging.ERROR if quiet else logging.INFO)
-    # Of the root, so that no library adds one there, which would say everything twice.
+    # Of the root, so that no library adds one there, which would say everything twice; nor keeps one that it added when
+    # it was imported before.
+    for plain in [handler for handler in logging.root.handlers if type(handler) is logging.StreamHandler]:
+        logging.root.removeHandler(plain)
     if not any(isinstance(handler, Handler) for handler in logging.root.handlers):
         logging.root.addHandler(Handler())
     for name in _LIBRARIES:
