@@ -1,18 +1,22 @@
 """Rows of benchmarks that compare feature files.
 
-In: feature files, a translator, and the kinds of rows asked for. Out: the comparisons; and which descriptors to extract
-where no files are given.
+In: feature files or what to extract, a translator, and the kinds of rows asked for. Out: a feature file of each
+descriptor, and the comparisons.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from xdesc_jax import console
+from xdesc_jax.descriptors import get_entry, registered
+from xdesc_jax.evaluate.benchmarks import run_folder
 from xdesc_jax.evaluate.homography import Comparison, Mode, comparisons
 from xdesc_jax.evaluate.photos import spec_by_name
-from xdesc_jax.evaluate.stages.homography import computable
+from xdesc_jax.evaluate.stages.homography import computable, given_stores
 from xdesc_jax.features.store import FeatureStore
+from xdesc_jax.files import dry_run
 from xdesc_jax.translation.translator import Translator
 
 
@@ -22,6 +26,67 @@ def to_extract(descriptors: Sequence[str], translator: Translator | None, keypoi
     if not names:
         raise ValueError("name --descriptors to extract, or give a --model or --features")
     return names
+
+
+def stores_of(
+    features: Sequence[Path],
+    descriptors: Sequence[str],
+    translator: Translator | None,
+    keypoints: str,
+    out: Path,
+    extract: Callable[[Sequence[str]], dict[str, Path]],
+) -> dict[str, Path]:
+    """Descriptor -> feature file: those given, or else what is extracted.
+
+    Args:
+        features: feature files, or folders of them.
+        descriptors: which ones; all that there are, or that the translator has, where empty.
+        translator: whose descriptors they are.
+        keypoints: that are extracted.
+        out: the run's folder, of whose result extraction is a step.
+        extract: makes the files of some descriptors.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: no descriptor is named, or no file has one of them.
+    """
+    if features:
+        return given_stores(features, descriptors, translator)
+    names = to_extract(descriptors, translator, keypoints)
+    with dry_run.step(out / run_folder.RESULT):
+        return extract(names)
+
+
+def of_network(name: str) -> bool:
+    """Whether a network finds the descriptor's keypoints."""
+    return name in registered() and get_entry(name).source == "network"
+
+
+def extracted_by_detector(
+    photos: Path,
+    out: Path,
+    descriptors: Sequence[str],
+    *,
+    keypoints: str,
+    max_keypoints: int,
+    weights: tuple[str, ...],
+    processes: int,
+    overwrite: bool,
+) -> dict[str, Path]:
+    """Descriptor -> feature file: those of networks at keypoints of their own, the others all at the same."""
+    from xdesc_jax.features.extract import extract
+
+    groups: dict[str, tuple[tuple[str, ...], str]] = {n: ((n,), n) for n in descriptors if of_network(n)}
+    if others := tuple(name for name in descriptors if not of_network(name)):
+        groups["same"] = (others, keypoints)
+    for folder, (names, detector) in groups.items():
+        own = tuple(text for text in weights if text.partition("=")[0] in (*names, detector))
+        with console.inner():
+            extract(
+                photos, out / folder, descriptors=names, keypoints=detector, max_keypoints=max_keypoints, weights=own,
+                processes=processes, overwrite=overwrite, strict=True,
+            )  # fmt: skip
+    return given_stores([out / folder for folder in groups], descriptors)
 
 
 def planned(stores: Mapping[str, Path], translator: Translator | None, modes: Sequence[Mode]) -> list[Comparison]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from xdesc_jax import console, pretrained
 from xdesc_jax.evaluate.benchmarks import run_folder
-from xdesc_jax.evaluate.benchmarks.feature_rows import planned, to_extract
+from xdesc_jax.evaluate.benchmarks.feature_rows import planned, stores_of
 from xdesc_jax.evaluate.benchmarks.patch_strips import facts
 from xdesc_jax.evaluate.benchmarks.protocol import Benchmark, Checked, fingerprint, require
 from xdesc_jax.evaluate.benchmarks.results import Column, Result, Row
@@ -23,7 +23,7 @@ from xdesc_jax.evaluate.benchmarks.sequence_scores import CORNER_PX, KINDS, OVER
 from xdesc_jax.evaluate.benchmarks.tables import paper_row
 from xdesc_jax.evaluate.homography import Comparison, Mode, search
 from xdesc_jax.evaluate.scenes import Scene, find_scenes
-from xdesc_jax.evaluate.stages.homography import extracted_stores, given_stores, scene_config
+from xdesc_jax.evaluate.stages.homography import extracted_stores, scene_config
 from xdesc_jax.files import dry_run
 from xdesc_jax.files.journal import Journal
 from xdesc_jax.files.whole import config_hash, content_hash, input_hash
@@ -140,15 +140,14 @@ def run(
     named, model = model, pretrained.resolve(model) if model else None
     translator = Translator.load(model) if model else None
     scenes = [scene for scene in find_scenes(found.root) if scene.name not in facts()["large_sequences"]]
-    if features:
-        stores = given_stores(features, descriptors, translator)
-    else:
-        names = to_extract(descriptors, translator, keypoints)
-        with dry_run.step(out / run_folder.RESULT):
-            stores = extracted_stores(
-                _photos(found.root, scenes, out), out / "features", names, keypoints=keypoints,
-                max_keypoints=max_keypoints, weights=weights, processes=processes, overwrite=overwrite,
-            )  # fmt: skip
+
+    def extract(names: Sequence[str]) -> dict[str, Path]:
+        return extracted_stores(
+            _photos(found.root, scenes, out), out / "features", names, keypoints=keypoints,
+            max_keypoints=max_keypoints, weights=weights, processes=processes, overwrite=overwrite,
+        )  # fmt: skip
+
+    stores = stores_of(features, descriptors, translator, keypoints, out, extract)
     plan = planned(stores, translator, modes)
     with console.status("reading the inputs"):
         hashes = {name: input_hash(path) for name, path in stores.items()}

@@ -17,12 +17,11 @@ import numpy as np
 
 from xdesc_jax import console, pretrained
 from xdesc_jax.evaluate.benchmarks import run_folder
-from xdesc_jax.evaluate.benchmarks.feature_rows import to_extract
+from xdesc_jax.evaluate.benchmarks.feature_rows import stores_of
 from xdesc_jax.evaluate.benchmarks.protocol import Benchmark, Checked, fingerprint, require
 from xdesc_jax.evaluate.benchmarks.results import Column, Result, Row
-from xdesc_jax.evaluate.stages.homography import extracted_stores, given_stores
+from xdesc_jax.evaluate.stages.homography import extracted_stores
 from xdesc_jax.features.store import FeatureStore
-from xdesc_jax.files import dry_run
 from xdesc_jax.files.whole import config_hash, content_hash, input_hash
 from xdesc_jax.matching.feature_set import FeatureSet
 from xdesc_jax.matching.nearest import nearest2
@@ -110,15 +109,14 @@ def run(
         models["without matching loss"] = pretrained.resolve(without)
     translators = {name: Translator.load(path) for name, path in models.items()}
     first = next(iter(translators.values()))
-    if features:
-        stores = given_stores(features, descriptors, first)
-    else:
-        names = to_extract(descriptors, first, keypoints)
-        with dry_run.step(out / run_folder.RESULT):
-            stores = extracted_stores(
-                found.root, out / "features", names, keypoints=keypoints, max_keypoints=max_keypoints, weights=weights,
-                processes=processes, overwrite=overwrite,
-            )  # fmt: skip
+
+    def extract(names: Sequence[str]) -> dict[str, Path]:
+        return extracted_stores(
+            found.root, out / "features", names, keypoints=keypoints,
+            max_keypoints=max_keypoints, weights=weights, processes=processes, overwrite=overwrite,
+        )  # fmt: skip
+
+    stores = stores_of(features, descriptors, first, keypoints, out, extract)
     if len(stores) < 2 or not 2 <= plotted <= patches:
         raise ValueError(
             f"{len(stores)} descriptors, {plotted} of {patches} patches plotted: expected at least 2 of each"

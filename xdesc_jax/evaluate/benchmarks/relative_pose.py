@@ -17,18 +17,16 @@ from typing import Any, Literal
 import numpy as np
 
 from xdesc_jax import console, pretrained
-from xdesc_jax.descriptors import get_entry, registered
 from xdesc_jax.evaluate.benchmarks import pose_pairs, run_folder
-from xdesc_jax.evaluate.benchmarks.feature_rows import planned, to_extract
+from xdesc_jax.evaluate.benchmarks.feature_rows import extracted_by_detector, planned, stores_of
 from xdesc_jax.evaluate.benchmarks.pose_pairs import PosedPair
 from xdesc_jax.evaluate.benchmarks.pose_scores import AUC_DEG, areas, fitting, pose_error_deg
 from xdesc_jax.evaluate.benchmarks.protocol import Benchmark, Checked, require
 from xdesc_jax.evaluate.benchmarks.results import Column, Result, Row
+from xdesc_jax.evaluate.divided import write_lines
 from xdesc_jax.evaluate.homography import Comparison, Mode
-from xdesc_jax.evaluate.stages.homography import given_stores
 from xdesc_jax.features.store import FeatureStore
-from xdesc_jax.files import dry_run
-from xdesc_jax.files.whole import atomic, config_hash, content_hash, input_hash
+from xdesc_jax.files.whole import config_hash, content_hash, input_hash
 from xdesc_jax.matching import routes
 from xdesc_jax.matching.match import match
 from xdesc_jax.matching.matches import MatchFile
@@ -108,15 +106,11 @@ def run(
     posed = pose_pairs.read_list(listed)
     named, model = model, pretrained.resolve(model) if model else None
     translator = Translator.load(model) if model else None
-    if features:
-        stores = given_stores(features, descriptors, translator)
-    else:
-        names = to_extract(descriptors, translator, keypoints)
-        with dry_run.step(out / run_folder.RESULT):
-            stores = extracted(
-                found.root, out / "features", names, keypoints=keypoints, max_keypoints=max_keypoints, weights=weights,
-                processes=processes, overwrite=overwrite,
-            )  # fmt: skip
+    extract = functools.partial(
+        extracted_by_detector, found.root, out / "features", keypoints=keypoints, max_keypoints=max_keypoints,
+        weights=weights, processes=processes, overwrite=overwrite,
+    )  # fmt: skip
+    stores = stores_of(features, descriptors, translator, keypoints, out, extract)
     plan = planned(stores, translator, modes)
     with console.status("reading the inputs"):
         hashes = {name: input_hash(path) for name, path in stores.items()}
@@ -129,7 +123,8 @@ def run(
     console.settings(f"xdesc benchmark run {BENCHMARK.name} -> {out}", told, run)
     if not run_folder.finished(out, expected, overwrite):
         with run_folder.journal(BENCHMARK, out, expected, overwrite) as kept:
-            names_of_pairs = _write_pairs(out / "pairs.txt", posed)
+            lines = dict.fromkeys(f"{pair.name0} {pair.name1}" for pair in posed)
+            names_of_pairs = write_lines(out / "pairs.txt", list(lines))
             rows = []
             for comparison in plan:
                 make = functools.partial(
@@ -152,43 +147,6 @@ def _data(data: Path, pairs: Path | None) -> tuple[Checked, Path]:
         return found, listed
     given = dataclasses.replace(BENCHMARK, check=functools.partial(pose_pairs.check, listed=pairs))
     return require(given, data), pairs
-
-
-def extracted(
-    photos: Path,
-    out: Path,
-    descriptors: Sequence[str],
-    *,
-    keypoints: str,
-    max_keypoints: int,
-    weights: tuple[str, ...],
-    processes: int,
-    overwrite: bool,
-) -> dict[str, Path]:
-    """Descriptor -> feature file: those of networks at keypoints of their own, the others all at the same."""
-    from xdesc_jax.features.extract import extract
-
-    def of_network(name: str) -> bool:
-        return name in registered() and get_entry(name).source == "network"
-
-    groups: dict[str, tuple[tuple[str, ...], str]] = {n: ((n,), n) for n in descriptors if of_network(n)}
-    if others := tuple(name for name in descriptors if not of_network(name)):
-        groups["same"] = (others, keypoints)
-    for folder, (names, detector) in groups.items():
-        own = tuple(text for text in weights if text.partition("=")[0] in (*names, detector))
-        with console.inner():
-            extract(
-                photos, out / folder, descriptors=names, keypoints=detector, max_keypoints=max_keypoints, weights=own,
-                processes=processes, overwrite=overwrite, strict=True,
-            )  # fmt: skip
-    return given_stores([out / folder for folder in groups], descriptors)
-
-
-def _write_pairs(path: Path, pairs: Sequence[PosedPair]) -> Path:
-    lines = dict.fromkeys(f"{pair.name0} {pair.name1}\n" for pair in pairs)
-    with atomic(path) as temporary:
-        temporary.write_text("".join(lines), encoding="utf-8")
-    return path
 
 
 def _figures(

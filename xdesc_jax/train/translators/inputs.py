@@ -244,7 +244,8 @@ def measure_statistics(
     inputs_of = inputs_function(config, specs, ones, augment=False)
 
     def with_keypoints(batch: Batch, keys: jax.Array) -> dict[str, jax.Array]:
-        return {name: inputs_of(batch, keys)[name] for name in specs} | {n: batch[n] for n in (FRAMES,) if n in batch}
+        made = inputs_of(batch, keys)
+        return {name: made[name] for name in specs} | ({FRAMES: batch[FRAMES]} if FRAMES in batch else {})
 
     # What lies around rows is made of the same rows, and would be many times as large.
     own = ({n: x for n, x in batch.items() if not n.startswith(f"{NEIGHBOURS}/")} for batch in source.epoch(0))

@@ -18,10 +18,11 @@ from xdesc_jax.evaluate.benchmarks import run_folder
 from xdesc_jax.evaluate.benchmarks.across import data as scene_data
 from xdesc_jax.evaluate.benchmarks.across.data import Pair
 from xdesc_jax.evaluate.benchmarks.across.matching import by_network, nearest_rows
-from xdesc_jax.evaluate.benchmarks.across.plan import OWN, SAME, Case, Keypoints, Way, cases, of_network, ways
+from xdesc_jax.evaluate.benchmarks.across.plan import OWN, SAME, Case, Keypoints, Way, cases, ways
 from xdesc_jax.evaluate.benchmarks.across.scores import COLUMNS, leaders, row_of, score
 from xdesc_jax.evaluate.benchmarks.across.simulated import CONDITIONS, Condition, placement, simulated
-from xdesc_jax.evaluate.benchmarks.feature_rows import to_extract
+from xdesc_jax.evaluate.benchmarks.feature_rows import extracted_by_detector, of_network, to_extract
+from xdesc_jax.evaluate.benchmarks.hpatches_sequences import photo_size
 from xdesc_jax.evaluate.benchmarks.protocol import Benchmark, require
 from xdesc_jax.evaluate.benchmarks.results import Result
 from xdesc_jax.features.images import read_rgb, write_png
@@ -108,11 +109,10 @@ def run(
     console.settings(f"xdesc benchmark run {BENCHMARK.name} -> {out}", told, run)
     if not run_folder.finished(out, expected, overwrite):
         with run_folder.journal(BENCHMARK, out, expected, overwrite) as kept:
+            sizes = {pair.device: photo_size(found.root / pair.device) for pair in pairs}
             figures: dict[Case, Mapping[str, Any]] = {}
             for case in console.track(plan, "matching", "rows"):
-                make = functools.partial(
-                    measured, case, pairs, found.root, stores, model, translator, out, weights, seed
-                )
+                make = functools.partial(measured, case, pairs, sizes, stores, model, translator, out, weights, seed)
                 figures[case] = kept.recall(str(case), make)
             rows = [row_of(case, figures) for case in plan]
             result = Result.of(BENCHMARK, found, given, COLUMNS, rows)
@@ -125,7 +125,6 @@ def extracted(
     max_keypoints: int, weights: tuple[str, ...], processes: int, overwrite: bool,
 ) -> dict[tuple[Condition, Keypoints], dict[str, Path]]:  # fmt: skip
     """Feature files by condition and keypoints: each detector's own, and of the photos as they are shared ones."""
-    from xdesc_jax.evaluate.benchmarks.relative_pose import extracted as by_detector
     from xdesc_jax.evaluate.stages.homography import extracted_stores
 
     stores: dict[tuple[Condition, Keypoints], dict[str, Path]] = {}
@@ -134,7 +133,7 @@ def extracted(
     asked: tuple[Condition, ...] = ("plain", *(c for c in conditions if c != "plain"))
     for condition in asked:
         photos = root if condition == "plain" else _rendered(root, pairs, out / "photos" / condition, condition)
-        stores[condition, OWN] = by_detector(
+        stores[condition, OWN] = extracted_by_detector(
             photos, out / "features" / condition, names, keypoints="colmap", overwrite=overwrite, **how
         )
     if any(of_network(name) for name in names):  # else they are those of the detector that all have
@@ -166,7 +165,7 @@ def _simulated_name(folder: Path, name: str) -> Path:
 def measured(
     case: Case,
     pairs: Sequence[Pair],
-    root: Path,
+    sizes: Mapping[str, tuple[int, int]],
     stores: Stores,
     model: Path,
     translator: Translator,
@@ -185,19 +184,11 @@ def measured(
         else:
             matches = nearest_rows(case, pairs, known, device, suffix, translator)
         for pair, rows in matches:
-            size = _size(root / pair.device)
+            size = sizes[pair.device]
             seen = placement(size, case.condition, pair.device).to_photo(second.keypoints(pair.device + suffix))
             figures = score(pair, first.keypoints(pair.known), seen, size, rows, MAX_ERROR_PX, seed)
             found.setdefault(pair.scene, []).append(figures)
     return found
-
-
-def _size(photo: Path) -> tuple[int, int]:
-    from PIL import Image
-
-    with Image.open(photo) as opened:
-        width, height = opened.size
-    return width, height
 
 
 def _write(out: Path, result: Result, expected: str, used: Settings) -> None:

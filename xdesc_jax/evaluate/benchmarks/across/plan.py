@@ -9,8 +9,9 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Literal
 
-from xdesc_jax.descriptors import DescriptorSpec, get_entry, get_spec, registered
+from xdesc_jax.descriptors import DescriptorSpec, get_spec
 from xdesc_jax.evaluate.benchmarks.across.simulated import Condition
+from xdesc_jax.evaluate.benchmarks.feature_rows import of_network
 from xdesc_jax.matching.learned import matchable
 from xdesc_jax.networks.frames import IMAGE, KEYPOINT
 from xdesc_jax.translation.translator import Translator
@@ -88,11 +89,6 @@ def cases(
                     ]
                     found += [Case(known, device, way, keypoints, condition) for way in allowed]
     return found
-
-
-def of_network(name: str) -> bool:
-    """Whether a network finds the descriptor's keypoints."""
-    return name in registered() and get_entry(name).source == "network"
 
 
 def _fits(way: Way, known: str, device: str, keypoints: Keypoints, translator: Translator) -> bool:

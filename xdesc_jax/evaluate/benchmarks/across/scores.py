@@ -13,7 +13,9 @@ import numpy as np
 
 from xdesc_jax.evaluate.benchmarks.across.data import Pair, Posed
 from xdesc_jax.evaluate.benchmarks.across.plan import Case
-from xdesc_jax.evaluate.benchmarks.pose_scores import areas, fitting, pose_error_deg
+from xdesc_jax.evaluate.benchmarks.pose_pairs import PosedPair
+from xdesc_jax.evaluate.benchmarks.pose_scores import areas
+from xdesc_jax.evaluate.benchmarks.relative_pose import pair_scores
 from xdesc_jax.evaluate.benchmarks.results import Column, Row
 from xdesc_jax.evaluate.measures import CORRECT_PX, GroundTruth
 
@@ -45,7 +47,7 @@ def score(
         that fits the true geometry), 'error_deg' (-1 without a pose), 'inliers'.
     """
     if isinstance(pair.truth, Posed):
-        return _posed(pair.truth, known_xy[rows[:, 0]], device_xy[rows[:, 1]], max_error_px, seed)
+        return _posed(pair, pair.truth, known_xy[rows[:, 0]], device_xy[rows[:, 1]], max_error_px, seed)
     truth = GroundTruth.of(known_xy, device_xy, pair.truth)
     errors = truth.errors(rows[:, 0], rows[:, 1])
     inside = ((truth.expected_xy >= 0) & (truth.expected_xy <= np.array(size) - 1)).all(axis=1)
@@ -56,21 +58,18 @@ def score(
     }
 
 
-def _posed(truth: Posed, xy0: np.ndarray, xy1: np.ndarray, max_error_px: float, seed: int) -> dict[str, float]:
-    from xdesc_jax.colmap.bindings.relative_pose import estimate_relative_pose, ideal_positions
+def _posed(
+    pair: Pair, truth: Posed, xy0: np.ndarray, xy1: np.ndarray, max_error_px: float, seed: int
+) -> dict[str, float]:
+    from xdesc_jax.colmap.bindings.relative_pose import ideal_positions
 
     # Cameras count px from the corner of the first pixel, files from its centre.
     (ideal0, k0), (ideal1, k1) = (
         ideal_positions(camera, xy + 0.5) for camera, xy in zip(truth.cameras, (xy0, xy1), strict=True)
     )
-    found = estimate_relative_pose(ideal0, ideal1, k0, k1, max_error_px=max_error_px, seed=seed)
-    right = fitting(ideal0, ideal1, k0, k1, truth.pose)
-    return {
-        "matches": len(xy0),
-        "right": float(right.mean()) if len(right) else 0.0,
-        "error_deg": -1.0 if found is None else pose_error_deg(found.pose, truth.pose),
-        "inliers": 0 if found is None else int(found.inlier.sum()),
-    }
+    found = pair_scores(ideal0, ideal1, PosedPair(pair.known, pair.device, k0, k1, truth.pose), max_error_px, seed)
+    found["right"] = found.pop("precision")
+    return found
 
 
 def summary(figures: Figures) -> dict[str, float | None]:

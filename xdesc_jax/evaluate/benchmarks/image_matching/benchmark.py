@@ -17,14 +17,13 @@ import numpy as np
 from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.bindings.settings import MappingSettings
 from xdesc_jax.evaluate.benchmarks import run_folder
-from xdesc_jax.evaluate.benchmarks.feature_rows import to_extract
+from xdesc_jax.evaluate.benchmarks.feature_rows import stores_of
 from xdesc_jax.evaluate.benchmarks.image_matching.methods import KINDS, MODES, Kind, Method, files_of, matched, methods
 from xdesc_jax.evaluate.benchmarks.image_matching.scenes import SET, Scene, check, read_scene, scene_names
 from xdesc_jax.evaluate.benchmarks.image_matching.scores import LIMITS_DEG, mean_average_accuracy, over_bags
 from xdesc_jax.evaluate.benchmarks.protocol import Benchmark, require
 from xdesc_jax.evaluate.benchmarks.results import Column, Result, Row
-from xdesc_jax.evaluate.stages.homography import extracted_stores, given_stores
-from xdesc_jax.files import dry_run
+from xdesc_jax.evaluate.stages.homography import extracted_stores
 from xdesc_jax.files.journal import Journal
 from xdesc_jax.files.whole import config_hash, content_hash, input_hash
 from xdesc_jax.reports.settings import Settings, defaults_of
@@ -124,15 +123,14 @@ def run(
         )
     if not chosen:
         raise ValueError(f"{found.root}: has no scene besides {tune_on!r}, which is tuned on; say --scenes")
-    if features:
-        stores = given_stores(features, descriptors, translator)
-    else:
-        names = to_extract(descriptors, translator, keypoints)
-        with dry_run.step(out / run_folder.RESULT):
-            stores = extracted_stores(
-                _linked(found.root, wanted, out / "photos"), out / "features", names, keypoints=keypoints,
-                max_keypoints=max_keypoints, weights=weights, processes=processes, overwrite=overwrite,
-            )  # fmt: skip
+
+    def extract(names: Sequence[str]) -> dict[str, Path]:
+        return extracted_stores(
+            _linked(found.root, wanted, out / "photos"), out / "features", names, keypoints=keypoints,
+            max_keypoints=max_keypoints, weights=weights, processes=processes, overwrite=overwrite,
+        )  # fmt: skip
+
+    stores = stores_of(features, descriptors, translator, keypoints, out, extract)
     plan = methods(list(stores), translator, kinds)
     with console.status("reading the inputs"):
         read = {name: read_scene(found.root, name) for name in dict.fromkeys(wanted)}

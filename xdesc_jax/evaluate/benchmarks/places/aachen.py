@@ -104,21 +104,10 @@ def run(
         FileExistsError: OUT holds a result of other settings.
         InUse: another process works in OUT.
     """
-    given: dict[str, Any] = {
-        "pairs": pairs,
-        "global_features": global_features,
-        "reference": reference,
-        "neighbors": neighbors,
-    }
+    given: dict[str, Any] = {"pairs": pairs, "global_features": global_features, "reference": reference}
     given |= {"neighbors": neighbors, "retrieval": retrieval, "keypoints": keypoints, "max_keypoints": max_keypoints}
-    given |= {
-        "weights": weights,
-        "ratio": ratio,
-        "seed": seed,
-        "model": model,
-        "features": features,
-        "scenarios": scenarios,
-    }
+    given |= {"weights": weights, "ratio": ratio, "seed": seed, "model": model, "features": features}
+    given |= {"scenarios": scenarios}
 
     def plan(names: Sequence[str], translators: Sequence[tuple[Path, Translator]]) -> list[Task]:
         path, translator = translators[0] if translators else (None, None)
@@ -191,12 +180,7 @@ def run_sizes(
         FileExistsError: OUT holds a result of other settings.
         InUse: another process works in OUT.
     """
-    given: dict[str, Any] = {
-        "pairs": pairs,
-        "global_features": global_features,
-        "reference": reference,
-        "neighbors": neighbors,
-    }
+    given: dict[str, Any] = {"pairs": pairs, "global_features": global_features, "reference": reference}
     given |= {"neighbors": neighbors, "retrieval": retrieval, "keypoints": keypoints, "max_keypoints": max_keypoints}
     given |= {"weights": weights, "ratio": ratio, "seed": seed, "models": models, "features": features, "query": query}
 

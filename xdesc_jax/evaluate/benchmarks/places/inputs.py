@@ -5,15 +5,13 @@ In: what a stage was given. Out: a feature file of all photos for each descripto
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from xdesc_jax.evaluate.benchmarks import run_folder
-from xdesc_jax.evaluate.benchmarks.feature_rows import to_extract
-from xdesc_jax.evaluate.benchmarks.relative_pose import extracted
-from xdesc_jax.evaluate.stages.homography import given_stores
-from xdesc_jax.files import dry_run
+from xdesc_jax.evaluate.benchmarks import feature_rows
+from xdesc_jax.evaluate.benchmarks.feature_rows import extracted_by_detector
 from xdesc_jax.translation.translator import Translator
 
 
@@ -36,11 +34,8 @@ def stores_of(
         FileNotFoundError: no such file.
         ValueError: no descriptor is named, or no file has one of them.
     """
-    if given["features"]:
-        return given_stores(given["features"], descriptors, translator)
-    names = to_extract(descriptors, translator, given["keypoints"])
-    with dry_run.step(out / run_folder.RESULT):
-        return extracted(
-            photos, out / "features", names, keypoints=given["keypoints"], max_keypoints=given["max_keypoints"],
-            weights=given["weights"], processes=processes, overwrite=overwrite,
-        )  # fmt: skip
+    extract = functools.partial(
+        extracted_by_detector, photos, out / "features", keypoints=given["keypoints"],
+        max_keypoints=given["max_keypoints"], weights=given["weights"], processes=processes, overwrite=overwrite,
+    )  # fmt: skip
+    return feature_rows.stores_of(given["features"], descriptors, translator, given["keypoints"], out, extract)
