@@ -66,11 +66,11 @@ def test_every_command_within_a_line_names_a_stage_and_its_options(monkeypatch, 
             assert set(named[1:2]) <= pipelines.shipped().keys(), where
             continue
         options = [re.sub(r"[=,.]*$", "", word.partition("=")[0]) for word in named if word.startswith("--")]
-        stage = tuple(word for word in named[:2] if re.fullmatch(r"[a-z-]+", word) and not word.startswith("-"))
-        stage = next((s for s in (stage, stage[:1]) if s in cli.STAGES), ())
+        stage = tuple(word for word in named[:3] if re.fullmatch(r"[a-z-]+", word) and not word.startswith("-"))
+        stage = next((s for s in (stage, stage[:2], stage[:1]) if s in cli.STAGES), ())
         assert stage or not named or named[0] in ("plan", "help", "map", "weights", "evaluate") or options, where
         if stage not in known:
-            assert cli.main([*stage, "--help"]) == 0
+            assert cli.main([*stage, "--help"]) == 0, where
             known[stage] = capsys.readouterr().out
         assert [option for option in options if option not in known[stage] and option != "--help"] == [], where
 
