@@ -28,12 +28,14 @@ Precision = Literal["default", "high", "highest"]  # of a float32 product, in ja
 class ContextConfig:
     """What an encoder is told of the photo's other rows (see `networks.context`)."""
 
-    of: Literal["none", "keypoint"] = "none"
-    """Whose encoders: none's, or those of descriptors of frame 'keypoint', in a joint space of frame 'image'."""
+    of: Literal["none", "keypoint", "every"] = "none"
+    """Whose encoders: none's, those of descriptors of frame 'keypoint', or every descriptor's; in a joint space of
+    frame 'image'."""
     nearest: int = 12
     """Neighbours: the nearest keypoints."""
     larger: int = 8
-    """Further ones: the nearest of those keypoints whose sigma is in a higher octave."""
+    """Further ones: the nearest of those keypoints whose sigma is in a higher octave; of descriptors of frame 'image',
+    whose detectors give no sigmas, none."""
     width: int = 192
     """Values that stand for a neighbour."""
     heads: int = 4
@@ -41,6 +43,10 @@ class ContextConfig:
     least_share: float = 0.25
     """In training a row sees a share of its neighbours, drawn evenly from this one to all, so that maps whose photos
     were thinned are served, too."""
+
+    def neighbours(self, framed: bool) -> tuple[int, int]:
+        """How many nearest and how many larger neighbours an encoder looks at that takes frames, or does not."""
+        return self.nearest, self.larger if framed else 0
 
     def __post_init__(self) -> None:
         for field in ("width", "heads"):

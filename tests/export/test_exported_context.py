@@ -28,7 +28,7 @@ from xdesc_jax.translation.translator import Translator
 
 pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
-BUNDLE = context_translator()
+BUNDLE, EVERY = context_translator(), context_translator("every")
 TRANSLATOR = Translator(BUNDLE)
 TAKEN = {"nearest": 3, "larger": 2}
 AROUND = ["neighbours", "neighbour_frames", "offsets", "mask"]
@@ -47,11 +47,11 @@ def photo(n, source, zero=None):
     return x, frames(n, seed=n), positions(n, seed=n)
 
 
-def by_definition(x, seen, at, source, target):
+def by_definition(x, seen, at, source, target, bundle=BUNDLE):
     """Rows or probabilities; zero rows stay zero."""
-    found = embedded_by_definition(BUNDLE.networks, BUNDLE.contexts, x, source, seen, at)
+    found = embedded_by_definition(bundle.networks, bundle.contexts, x, source, seen, at)
     if target != "embedding":
-        found = decoded_by_definition(BUNDLE.networks, found, target, seen)
+        found = decoded_by_definition(bundle.networks, found, target, seen)
     return np.where(x.any(axis=1, keepdims=True), found, 0)
 
 
@@ -82,6 +82,27 @@ def test_a_file_gives_what_the_definition_gives(tmp_path, format, source, target
         if 1 in sizes:  # any part of the photo by itself
             part = run(*(a[-1:] for a in given.values()))
             np.testing.assert_allclose(part[output], found[output][-1:], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("format", "target", "names"),
+    [
+        ("onnx", "embedding", ["source", "neighbours", "offsets", "mask"]),
+        ("onnx", "turned", ["source", "frames", "neighbours", "offsets", "mask"]),  # whose decoder takes frames
+        ("stablehlo", "embedding", ["source", "neighbours", "offsets", "mask"]),
+        ("stablehlo", "turned", ["source", "frames", "neighbours", "offsets", "mask"]),
+    ],
+)
+def test_rows_without_frames_look_at_their_nearest_neighbours(tmp_path, format, target, names):
+    translator = Translator(EVERY)
+    made = graph(translator, "upright", target, "0123")
+    assert list(made.given) == names and json.loads(made.metadata["context"]) == {"nearest": 3, "larger": 0}
+    run = written(tmp_path / f"m.{format}", format, "upright", target, translator)
+    assert deviation(made, run, "m", FORMATS[format].least_rows) < 1e-5
+    x, seen, at = photo(13, "upright", zero=5)
+    given = photo_inputs(x, None, at, nearest=3, larger=0) | {"frames": seen}
+    found = run(*(given[name] for name in names))["target"]
+    np.testing.assert_allclose(found, by_definition(x, seen, at, "upright", target, EVERY), atol=1e-5)
 
 
 def test_a_photo_without_rows_has_none(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -22,12 +23,13 @@ def positions(n, seed=1):
     return np.random.default_rng([seed, 11]).uniform(0, (200, 150), (n, 2)).astype(np.float32)
 
 
-def context_translator():
-    """`framed_translator` with context for both of its descriptors of frame 'keypoint'; its sample is by definition."""
+def context_translator(of="keypoint"):
+    """`framed_translator` with context for its descriptors of frame 'keypoint', or every one; its sample is by
+    definition."""
     plain, rng = framed_translator(), np.random.default_rng(3)
     networks, contexts = dict(plain.networks), {}
-    for name in ("turned", "turned-bits"):
-        wide = SPECS[name].width + EXTRA
+    for name in ("turned", "turned-bits", *["upright"] * (of == "every")):
+        wide = SPECS[name].width + EXTRA * (name != "upright")
         networks[f"encoder/{name}"] = layers(rng, wide + TOLD, 17, WIDTH)
         shapes = [(wide, 6), (8, 6), (6, 6), (wide, 12)]
         contexts[name] = [layer for shape in shapes for layer in layers(rng, *shape)]
@@ -44,7 +46,7 @@ def context_translator():
             held.translations[source, target] = decoded_by_definition(networks, embedded, target, seen)
     return Bundle(
         "encoder_decoder", SPECS, WIDTH, networks, sample=held, frame="image", harmonics=HARMONICS, contexts=contexts,
-        context=CONTEXT,
+        context=dataclasses.replace(CONTEXT, of=of),
     )  # fmt: skip
 
 
@@ -58,7 +60,10 @@ def embedded_by_definition(networks, contexts, x, source, seen, at):
     for i in alive:
         told = []
         if source in contexts:
-            told = _told(contexts[source], i, inputs, seen, at, _neighbours(i, alive, seen, at))
+            near = _neighbours(i, alive, seen, at)
+            if source == "upright":  # without sigmas: the nearest alone, as if all were of one size
+                near, seen = near[:3], np.ones_like(seen)
+            told = _told(contexts[source], i, inputs, seen, at, near)
         y = _mlp(networks[f"encoder/{source}"], np.array([*inputs[i], *told]))
         found[i] = y / np.linalg.norm(y)
     return found

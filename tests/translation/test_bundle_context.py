@@ -77,6 +77,11 @@ def test_files_are_of_the_oldest_version_that_holds_them(bundle, tmp_path):
     of_context = header(bundle.save(tmp_path / "m.safetensors", "int8"))
     assert of_context["version"] == "4"
     assert json.loads(of_context["context"]) == {"nearest": 3, "larger": 2, "width": 6, "heads": 2}
+    every = context_translator("every")
+    assert header(every.save(tmp_path / "every.safetensors"))["version"] == "5"
+    held = load(tmp_path / "every.safetensors")
+    assert held.context == every.context and held.takes_context("encoder/upright")
+    assert Translator(held).self_check() < 1e-5
     # No encoder has context: `context` says nothing.
     framed = dataclasses.replace(framed_translator(), context=CONTEXT)
     assert framed.context is None
@@ -162,8 +167,9 @@ def test_contexts_that_do_not_fit_are_refused(bundle):
         ({"context": dataclasses.replace(CONTEXT, heads=1)}, r"context/turned: .*expected .*\(\(19, 6\), \(6,\)\)\]"),
         ({"contexts": {"turned": turned[:3]}}, r"context/turned: kernels"),
         ({"contexts": {"turned": nan}}, "context/turned holds a value that is not finite"),
-        ({"contexts": {"upright": turned}}, "context of 'upright', expected .*: encoder/turned, encoder/turned-bits"),
-        ({"contexts": {"absent": turned}}, "context of 'absent', expected of a descriptor of frame 'keypoint'"),
+        ({"contexts": {"upright": turned}}, r"context/upright: kernels .* expected \[\(\(7, 6\), \(6,\)\)"),
+        ({"contexts": {"absent": turned}}, "context of 'absent', expected .*: encoder/turned, encoder/turned-bits"),
+        ({"frame": "keypoint"}, "context of 'turned', expected .* of frame 'image': there is none"),
         ({"contexts": {}}, rf"encoder/turned/0: kernel \({19 + TOLD}, 17\).* expected \(19, 17\)"),
         ({"networks": bundle.networks | {"encoder/turned": layers(rng, 19, 17, 8)}}, rf"expected \({19 + TOLD}, 17\)"),
     ]:  # fmt: skip

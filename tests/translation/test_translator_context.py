@@ -38,6 +38,12 @@ def bundle():
     return context_translator()
 
 
+@pytest.fixture(scope="module", params=["keypoint", "every"])
+def of_whom(request):
+    """Models with context of descriptors of frame 'keypoint' alone, and of every one."""
+    return context_translator(request.param)
+
+
 @pytest.fixture
 def small_blocks(monkeypatch):
     monkeypatch.setattr("xdesc_jax.translation.stream.BLOCK_ROWS", 5)
@@ -56,16 +62,24 @@ def by_definition(bundle, x, source, target, seen, at):
 
 
 @pytest.mark.parametrize(("source", "target"), ROUTES)
-def test_a_translation_is_that_of_the_definition(bundle, source, target, small_blocks):
-    translator, x, seen, at = Translator(bundle), rows(17)[source], frames(17), positions(17)
+def test_a_translation_is_that_of_the_definition(of_whom, source, target, small_blocks):
+    translator, x, seen, at = Translator(of_whom), rows(17)[source], frames(17), positions(17)
     found = translator.translate(x, source, target, frames=seen, positions=at)
-    np.testing.assert_allclose(found, by_definition(bundle, x, source, target, seen, at), atol=1e-5)
-    takes = source.startswith("turned")
+    np.testing.assert_allclose(found, by_definition(of_whom, x, source, target, seen, at), atol=1e-5)
+    takes = source in of_whom.contexts
     assert translator.takes_context(source, target) == takes
     elsewhere = translator.translate(x, source, target, frames=seen, positions=positions(17, seed=5))
     assert (np.abs(elsewhere.astype(np.float32) - found).max() > 0.02) == takes
     if not takes:
         np.testing.assert_array_equal(translator.translate(x, source, target, frames=seen), found)
+
+
+def test_rows_without_frames_are_translated_with_their_neighbours():
+    bundle = context_translator("every")
+    x, at = rows(17)["upright"], positions(17)
+    found = Translator(bundle).embed(x, "upright", positions=at)
+    expected = by_definition(bundle, x, "upright", "embedding", np.ones((17, 2)), at)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 5])

@@ -267,18 +267,21 @@ def reference(model: TrainedModel, samples: Mapping[str, np.ndarray]) -> ParityS
     positions = {n: x[: len(samples[n])] for n, x in model.sample_positions.items() if n in samples}
 
     def taken(network: str, rows: np.ndarray, source: str) -> jnp.ndarray:
-        if not frame_form.takes_frames(network, model.specs, model.frame):
-            return jnp.asarray(rows)
-        x: jax.Array = frame_form.behind(rows, jnp.asarray(frames[source]), model.harmonics, jnp)
+        framed = frame_form.takes_frames(network, model.specs, model.frame)
+        x: jax.Array = jnp.asarray(rows)
+        if framed:
+            x = frame_form.behind(rows, jnp.asarray(frames[source]), model.harmonics, jnp)
         if not network.startswith("encoder/") or (layers := model.networks.get(CONTEXT + source)) is None:
             return x
         # The sample's rows are of one photo.
         assert model.context is not None
-        of, at = frames[source], positions[source]
-        near = neighbours.find(at, of[:, 0], model.context.nearest, model.context.larger)
+        of, at = frames[source] if framed else None, positions[source]
+        sigmas = np.ones(len(at)) if of is None else of[:, 0]
+        near = neighbours.find(at, sigmas, *model.context.neighbours(framed))
         around = look_around(
-            jnp.asarray(rows[near]), of, of[near], at[near] - at[:, None], near != neighbours.NONE, model.harmonics
-        )
+            jnp.asarray(rows[near]), of, None if of is None else of[near], at[near] - at[:, None],
+            near != neighbours.NONE, model.harmonics,
+        )  # fmt: skip
         return jnp.concatenate([x, pooled([(a["kernel"], a["bias"]) for a in layers], x, around)], axis=1)
 
     embeddings: dict[str, np.ndarray] = {}

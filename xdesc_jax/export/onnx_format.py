@@ -125,8 +125,10 @@ def _told(body: _Body, graph: Graph, layers: Layers, x: str) -> str:
     rows = body.add("Cast", rows, to=TensorProto.FLOAT) if graph.source.binary else rows
     rows = body.add("Where", there, rows, zero)
     rows = body.unit(rows) if graph.source.normalized else rows
-    frames = body.add("Where", there, "neighbour_frames", body.constant(NO_FRAME))
-    rows = body.add("Concat", rows, body.encoded(frames, graph.harmonics), axis=-1)
+    frames = None
+    if "neighbour_frames" in graph.given:
+        frames = body.add("Where", there, "neighbour_frames", body.constant(NO_FRAME))
+        rows = body.add("Concat", rows, body.encoded(frames, graph.harmonics), axis=-1)
 
     def layer(i: int, of: str) -> str:
         return body.linear(of, *layers[i], f"context/{i}", "MatMul")
@@ -146,13 +148,15 @@ def _told(body: _Body, graph: Graph, layers: Layers, x: str) -> str:
     return body.add("Concat", means, largest, axis=-1)
 
 
-def _geometry(body: _Body, frames: str, there: str) -> str:
-    """What `networks.context.geometry` makes of the neighbours' frames and the input `offsets`."""
+def _geometry(body: _Body, frames: str | None, there: str) -> str:
+    """What `networks.context.geometry` makes of the neighbours' frames, if there are some, and the input `offsets`."""
     offsets = body.add("Where", there, "offsets", body.constant(np.float32(0)))
     near = [body.add("Tanh", body.add("Div", offsets, body.constant(np.float32(reach)))) for reach in REACHES_PX]
     squares = body.add("Div", body.add("Mul", offsets, offsets), body.constant(np.float32(REACHES_PX[0] ** 2)))
     far = body.add("ReduceSum", squares, body.constant(np.array([-1], np.int64)), keepdims=1)
     far = body.log2(body.add("Add", far, body.constant(np.float32(1))), 1 / 8)
+    if frames is None:
+        return body.add("Concat", *near, far, body.add("Sub", far, far), axis=-1)
     own = body.add("Unsqueeze", body.column("frames", 0), body.constant(np.array([1], np.int64)))  # [N, 1, 1]
     size = body.log2(body.add("Div", body.column(frames, 0), own), 1 / 2)
     return body.add("Concat", *near, far, size, axis=-1)

@@ -93,12 +93,12 @@ def computed(bundle: Bundle) -> ParitySample:
 def _forward(bundle: Bundle, network: str, x: np.ndarray, source: str) -> np.ndarray:
     layers = bundle.networks[network]
     usable = np.asarray(x.any(axis=1))
-    if bundle.takes_frames(network):
-        x = behind(x, bundle.sample.frames[source].astype(np.float64), bundle.harmonics)
+    frames = bundle.sample.frames[source].astype(np.float64) if bundle.takes_frames(network) else None
+    if frames is not None:
+        x = behind(x, frames, bundle.harmonics)
     if bundle.takes_context(network) and bundle.context is not None:
         context = [(kernel.astype(np.float64), bias.astype(np.float64)) for kernel, bias in bundle.contexts[source]]
-        frames, positions = bundle.sample.frames[source], bundle.sample.positions[source]
-        x = Surroundings(context, bundle.context, x, frames, positions, usable).inputs(0, len(x))
+        x = Surroundings(context, bundle.context, x, frames, bundle.sample.positions[source], usable).inputs(0, len(x))
     for i, (kernel, bias) in enumerate(layers):
         x = (np.maximum(x, 0) if i else x) @ kernel.astype(np.float64) + bias
     return x

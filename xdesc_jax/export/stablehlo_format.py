@@ -7,6 +7,7 @@ still reads its calling convention. `jax.export.deserialize(content).mlir_module
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,33 +48,29 @@ FORMAT = FileFormat(
 )  # fmt: skip
 
 
-def _outputs(
-    graph: Graph, source: jax.Array, frames: jax.Array | None = None, *around: jax.Array
-) -> dict[str, jax.Array]:
+def _outputs(graph: Graph, *inputs: jax.Array) -> dict[str, jax.Array]:
     import jax
     import jax.numpy as jnp
 
     from xdesc_jax.networks.frames import behind
     from xdesc_jax.networks.mlp import finish, forward, unit
 
-    x = source.astype(jnp.float32)
+    given = dict(zip(graph.given, inputs, strict=True))
+    x, frames = given["source"].astype(jnp.float32), given.get("frames")
     alive = jnp.any(x != 0, axis=1, keepdims=True)
-    for network, layers, takes_unit_rows in graph.steps:
+    for i, (network, layers, takes_unit_rows) in enumerate(graph.steps):
         x = unit(x) if takes_unit_rows else x
         if network in graph.framed:
             x = behind(x, frames, graph.harmonics, jnp)
-        if around:  # the first network takes it
-            x, around = jnp.concatenate([x, _told(graph, x, frames, *around)], axis=1), ()
+        if i == 0 and graph.context is not None:
+            x = jnp.concatenate([x, _told(graph, x, given)], axis=1)
         x = forward([{"kernel": k, "bias": b} for k, b in layers], x)
     if graph.target.binary:
         return {"target": (x > 0) & alive, "probabilities": jnp.where(alive, jax.nn.sigmoid(x), 0)}
     return {"target": jnp.where(alive, finish(x, graph.target), 0)}
 
 
-def _told(
-    graph: Graph, x: jax.Array, frames: jax.Array | None, rows: jax.Array, other_frames: jax.Array,
-    offsets: jax.Array, mask: jax.Array,
-) -> jax.Array:  # fmt: skip
+def _told(graph: Graph, x: jax.Array, given: Mapping[str, jax.Array]) -> jax.Array:
     """What the first network is told of the neighbours of `x`, rows with their frames, [N, (H + 1) * W]."""
     import jax
     import jax.numpy as jnp
@@ -83,9 +80,11 @@ def _told(
 
     assert graph.context is not None
     # What is not there may hold anything, and no product may see it: 0 * NaN is NaN.
+    mask, frames, other_frames = given["mask"], None, None
     there = mask[:, :, None]
-    rows, offsets = (jnp.where(there, a.astype(jnp.float32), 0) for a in (rows, offsets))
-    other_frames = jnp.where(there, other_frames, NO_FRAME)
+    rows, offsets = (jnp.where(there, given[a].astype(jnp.float32), 0) for a in ("neighbours", "offsets"))
+    if "neighbour_frames" in given:
+        frames, other_frames = given["frames"], jnp.where(there, given["neighbour_frames"], NO_FRAME)
     rows = unit(rows) if graph.source.normalized else rows
     with jax.default_matmul_precision("highest"):
         return pooled(graph.context, x, look_around(rows, frames, other_frames, offsets, mask, graph.harmonics))

@@ -10,7 +10,8 @@ The function, with [N, D] rows for any N (in StableHLO from 1 on):
                             on the way takes them (joint spaces of frame 'image').
     inputs `neighbours` [N, K, D], `neighbour_frames` [N, K, 2], `offsets` [N, K, 2] px and `mask` [N, K] bool
                             rows near each row in its photo, as `photo_inputs` makes them; only where the encoder looks
-                            at the photo's other rows. What they hold where `mask` is false has no effect.
+                            at the photo's other rows, and `neighbour_frames` where it takes frames. What they hold
+                            where `mask` is false has no effect.
     output `target`         canonical rows: float32, or bool for binary ones. Zero rows give zero rows.
     output `probabilities`  of the bits, float32 [N, bits]; only where the target is binary.
 A joint space is a source or target as any descriptor, `embedding:<space id>`.
@@ -122,9 +123,9 @@ def graph(translator: Translator, source: str, target: str, config_hash: str) ->
         given["frames"] = _frames(translator, start, len(rows))
     if bundle.context is not None and bundle.takes_context(route[0]):
         layers, positions = bundle.contexts[start.name], _positions(translator, start, len(rows))
-        taken = {"nearest": bundle.context.nearest, "larger": bundle.context.larger}
+        taken = dict(zip(("nearest", "larger"), bundle.context.neighbours(route[0] in framed), strict=True))
         metadata["context"] = json.dumps(taken)
-        given = photo_inputs(rows, given["frames"], positions, **taken)
+        given |= photo_inputs(rows, given["frames"] if route[0] in framed else None, positions, **taken)
     expected = _expected(translator, source, target, rows, given.get("frames"), positions)
     return Graph(name, start, end, networks, metadata, given, expected, framed, bundle.harmonics, layers)
 

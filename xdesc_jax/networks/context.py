@@ -4,7 +4,7 @@ In: a row with its keypoint's frame behind it, and rows, frames and offsets of k
 is appended to the encoder's input. A row of frame 'keypoint' holds too little of what an upright network sees around
 its keypoint; its neighbours in the photo hold the rest. Numpy and jax.numpy compute the same; imports numpy alone.
 
-Four linear layers, `LAYERS`, with D the width of a row with its frame:
+Four linear layers, `LAYERS`, with D the width of a row with its frame (rows of frame 'image' have none):
     row [D, W]           a neighbour's row and frame; the same for all who ask, so computed once a row
     geometry [8, W]      where it lies: added to the former, and ReLU behind the sum
     token [W, W]         another layer with ReLU: what stands for the neighbour
@@ -15,7 +15,8 @@ not depend on the neighbours' order, and follows when the photo is shifted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import matmul
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -28,6 +29,7 @@ REACHES_PX = (4.0, 16.0, 64.0)  # distances that offsets are told apart at
 FAR = -1e9  # a score that softmax gives no weight
 
 Layers = Sequence[tuple[Any, Any]]  # (kernel, bias) in the order of LAYERS
+Product = Callable[[Any, Any], Any]
 
 
 class Around(NamedTuple):
@@ -53,7 +55,8 @@ def geometry(frames: Any, other_frames: Any, offsets: Any, xp: ModuleType = np) 
 
     Args:
         frames: [N, 2] of the keypoints, sigma px and orientation; orientations are the rows' matter, and not used.
-        other_frames: [N, K, 2] of their neighbours.
+            None for rows of frame 'image', which have no size of their own: all are alike.
+        other_frames: [N, K, 2] of their neighbours; None where `frames` is.
         offsets: [N, K, 2], neighbour's position less keypoint's, px of the photo as it lies.
         xp: numpy, or jax.numpy.
 
@@ -62,7 +65,7 @@ def geometry(frames: Any, other_frames: Any, offsets: Any, xp: ModuleType = np) 
     """
     near = [xp.tanh(offsets / reach) for reach in REACHES_PX]
     far = xp.log2(1 + (offsets * offsets).sum(-1, keepdims=True) / REACHES_PX[0] ** 2) / 8
-    size = xp.log2(other_frames[..., :1] / frames[:, None, :1]) / 2
+    size = xp.zeros_like(far) if frames is None else xp.log2(other_frames[..., :1] / frames[:, None, :1]) / 2
     return xp.concatenate([*near, far, size], axis=-1).astype(np.float32)
 
 
@@ -71,13 +74,15 @@ def described(nearest: int, larger: int, of: Iterable[str]) -> str:
     return f"{nearest} nearest and {larger} larger neighbours (encoders of {', '.join(sorted(of))})"
 
 
-def project(layers: Layers, x: Any) -> Any:
+def project(layers: Layers, x: Any, product: Product = matmul) -> Any:
     """Rows with their frames [..., D] as their neighbours see them, [..., W], before `geometry` is added."""
     kernel, bias = layers[0]
-    return x @ kernel + bias
+    return product(x, kernel) + bias
 
 
-def pool(layers: Layers, x: Any, projected: Any, around: Any, mask: Any, xp: ModuleType = np) -> Any:
+def pool(
+    layers: Layers, x: Any, projected: Any, around: Any, mask: Any, xp: ModuleType = np, product: Product = matmul
+) -> Any:
     """What a row is told of its neighbours.
 
     Args:
@@ -87,21 +92,22 @@ def pool(layers: Layers, x: Any, projected: Any, around: Any, mask: Any, xp: Mod
         around: [N, K, 8], `geometry` of their neighbours.
         mask: [N, K] bool, which neighbours there are.
         xp: numpy, or jax.numpy.
+        product: of [..., A] and a kernel [A, B].
 
     Returns:
         [N, (H + 1) * W].
     """
     _, (near, near_bias), (token, token_bias), _ = layers
     tokens = xp.maximum(projected + (around @ near + near_bias), 0)
-    tokens = xp.maximum(tokens @ token + token_bias, 0) * mask[:, :, None]
-    return attend(layers, x, tokens, mask, xp)
+    tokens = xp.maximum(product(tokens, token) + token_bias, 0) * mask[:, :, None]
+    return attend(layers, x, tokens, mask, xp, product)
 
 
-def attend(layers: Layers, x: Any, tokens: Any, mask: Any, xp: ModuleType = np) -> Any:
+def attend(layers: Layers, x: Any, tokens: Any, mask: Any, xp: ModuleType = np, product: Product = matmul) -> Any:
     """What a row reads of its neighbours' tokens: the second part of `pool`, with its arguments.
 
     Args:
-        layers, x, mask, xp: as for `pool`.
+        layers, x, mask, xp, product: as for `pool`.
         tokens: [N, K, W], zero where there is no neighbour.
 
     Returns:
@@ -110,7 +116,7 @@ def attend(layers: Layers, x: Any, tokens: Any, mask: Any, xp: ModuleType = np) 
     query, query_bias = layers[3]
     width = tokens.shape[-1]
     # shape[0] and not len: in an exported function N is a symbol.
-    asked = (x @ query + query_bias).reshape(x.shape[0], -1, width)  # [N, H, W]
+    asked = (product(x, query) + query_bias).reshape(x.shape[0], -1, width)  # [N, H, W]
     scores = xp.matmul(asked, xp.swapaxes(tokens, 1, 2)) * np.float32(width**-0.5)  # [N, H, K]
     scores = xp.where(mask[:, None, :], scores, np.float32(FAR))
     shares = xp.exp(scores - scores.max(axis=-1, keepdims=True))

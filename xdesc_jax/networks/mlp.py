@@ -129,17 +129,24 @@ class Context(nn.Module):
 
     width: int
     heads: int
+    matmul: str = "float32"
 
     @nn.compact
     def __call__(self, x: jax.Array, around: Around) -> jax.Array:
         shapes = context_form.shapes(x.shape[-1], self.width, self.heads)
-        return pooled([Affine(*shape, name=f"linear{i}")() for i, shape in enumerate(shapes)], x, around)
+        return pooled([Affine(*shape, name=f"linear{i}")() for i, shape in enumerate(shapes)], x, around, self.matmul)
 
 
-def pooled(layers: context_form.Layers, x: jax.Array, around: Around) -> jax.Array:
+def pooled(layers: context_form.Layers, x: jax.Array, around: Around, matmul: str = "float32") -> jax.Array:
     """`context.pool` of neighbours given by their rows."""
-    seen = context_form.project(layers, around.rows)
-    return jnp.asarray(context_form.pool(layers, x, seen, around.geometry, around.mask, jnp))
+
+    def product(a: jax.Array, kernel: jax.Array) -> jax.Array:
+        if matmul != "bfloat16":
+            return jnp.matmul(a, kernel)
+        return bfloat16_matmul(a.reshape(-1, a.shape[-1]), kernel).reshape(*a.shape[:-1], -1)
+
+    seen = context_form.project(layers, around.rows, product)
+    return jnp.asarray(context_form.pool(layers, x, seen, around.geometry, around.mask, jnp, product))
 
 
 def look_around(rows: jax.Array, frames: Any, other_frames: Any, offsets: Any, mask: Any, harmonics: int) -> Around:
@@ -147,13 +154,15 @@ def look_around(rows: jax.Array, frames: Any, other_frames: Any, offsets: Any, m
 
     Args:
         rows: canonical rows [N, K, D] of their neighbours.
-        frames: of the keypoints [N, 2].
+        frames: of the keypoints [N, 2]; None, and so `other_frames`, where rows are of frame 'image'.
         other_frames, offsets: of the neighbours [N, K, 2], see `context.geometry`; sigmas over 0, also where none is.
         mask: [N, K] bool, which neighbours there are.
         harmonics: of the orientations.
     """
     geometry = context_form.geometry(frames, other_frames, offsets, jnp)
-    return Around(frame_form.behind(rows, other_frames, harmonics, jnp), geometry, mask)
+    if frames is not None:
+        rows = frame_form.behind(rows, other_frames, harmonics, jnp)
+    return Around(rows, geometry, mask)
 
 
 class Networks(NamedTuple):
@@ -222,7 +231,7 @@ def build_networks(specs: Mapping[str, DescriptorSpec], config: ModelConfig, axi
         inputs[name] += frame_form.width(config.harmonics) * frame_form.takes_frames(name, specs, frame)
     for name in encoders_with_context(specs, config, frame):
         around = config.context
-        modules[context_key(name)] = Context(around.width, around.heads)
+        modules[context_key(name)] = Context(around.width, around.heads, config.matmul)
         inputs[context_key(name)] = inputs[name]
         inputs[name] += context_form.output_width(around.width, around.heads)
     return Networks(
@@ -239,18 +248,25 @@ def encoders_with_context(specs: Mapping[str, DescriptorSpec], config: ModelConf
     """
     if config.context.of == "none":
         return []
-    found = [f"encoder/{name}" for name in specs if frame_form.takes_frames(f"encoder/{name}", specs, frame)]
-    if config.kind == "pair" or not found:
+    encoders = [f"encoder/{name}" for name in specs if frame == frame_form.IMAGE]
+    if config.context.of == "keypoint":
+        encoders = [name for name in encoders if frame_form.takes_frames(name, specs, frame)]
+    if config.kind == "pair" or not encoders:
+        whose = "descriptors of frame 'keypoint'" if config.context.of == "keypoint" else "descriptors"
         raise ValueError(
             f"model.context.of is {config.context.of!r}, expected 'none' in a model of kind {config.kind!r} and frame "
-            f"{frame!r}: it is for encoders of descriptors of frame 'keypoint' in a joint space of frame 'image'"
+            f"{frame!r}: it is for encoders of {whose} in a joint space of frame 'image'"
         )
-    return found
+    return encoders
 
 
 def freeze(networks: Networks, frozen: Mapping[str, Sequence[Mapping[str, Any]]]) -> Networks:
-    """The same model with these networks fixed, as layers for `forward`; the others keep their variables."""
-    modules = {name: module for name, module in networks.modules.items() if name not in frozen}
+    """The same model with these networks fixed, as layers for `forward`; the others keep their variables.
+
+    A fixed encoder looks at neighbours if it did when it was trained, whatever the others do.
+    """
+    blind = {context_key(name) for name in frozen if name.startswith("encoder/")} - set(frozen)
+    modules = {name: module for name, module in networks.modules.items() if name not in {*frozen, *blind}}
     held = {name: layers for name, layers in frozen.items() if name in networks.modules}
     return networks._replace(modules=modules, frozen=held)
 

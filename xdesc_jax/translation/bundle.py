@@ -23,6 +23,7 @@ Version 4 has encoders that look at the photo's other rows: its header has an en
 behind its row and frame; the sample's rows are of one photo, and each other's neighbours; and
     context/<name>/<i>/kernel, .../bias                          the four layers, in the order of `context.LAYERS`
     sample/<name>/positions [n, 2]                               px of the sample's keypoints
+Version 5 has such encoders of descriptors of frame 'image', too: they look at their nearest neighbours alone.
 Files are written in the oldest version that can hold them.
 """
 
@@ -51,8 +52,9 @@ from xdesc_jax.translation.parity import ParitySample as ParitySample
 from xdesc_jax.translation.parts import Layers as Layers
 
 FORMAT = "xdesc-translator"
-VERSION = 4
-_FLOAT_VERSION, _INT8_VERSION, _FRAMED_VERSION = 1, 2, 3  # the oldest that hold models without context
+VERSION = 5
+# The oldest that hold models without context, and with context of descriptors of frame 'keypoint' alone.
+_FLOAT_VERSION, _INT8_VERSION, _FRAMED_VERSION, _CONTEXT_VERSION = 1, 2, 3, 4
 KINDS = ("encoder_decoder", "pair")
 CONTEXT_FIELDS = ("nearest", "larger", "width", "heads")  # of a ContextConfig: what a finished model needs
 _MOST_NEIGHBOURS = 4096  # a damaged header may ask for any number
@@ -189,13 +191,14 @@ class Bundle:
         if form["nearest"] + form["larger"] > _MOST_NEIGHBOURS:
             raise ValueError(f"context is {form}, expected at most {_MOST_NEIGHBOURS} neighbours")
         for name, layers in self.contexts.items():
-            if (network := f"encoder/{name}") not in self.networks or not self.takes_frames(network):
-                able = sorted(n for n in self.networks if n.startswith("encoder/") and self.takes_frames(n))
+            if (network := f"encoder/{name}") not in self.networks or self.frame != frame_form.IMAGE:
+                able = sorted(n for n in self.networks if n.startswith("encoder/") and self.frame == frame_form.IMAGE)
                 raise ValueError(
-                    f"context of {name!r}, expected of a descriptor of frame 'keypoint' with an encoder in a joint "
-                    f"space of frame 'image': {', '.join(able) or 'there is none'}"
+                    f"context of {name!r}, expected of a descriptor with an encoder in a joint space of frame 'image': "
+                    f"{', '.join(able) or 'there is none'}"
                 )
-            row_width = self._spec(name, "context").width + frame_form.width(self.harmonics)
+            framed = self.takes_frames(network)
+            row_width = self._spec(name, "context").width + frame_form.width(self.harmonics) * framed
             found = [(kernel.shape, bias.shape) for kernel, bias in layers]
             shapes = context_form.shapes(row_width, form["width"], form["heads"])
             if found != (expected := [((a, b), (b,)) for a, b in shapes]):
@@ -246,7 +249,8 @@ class Bundle:
             version = _FRAMED_VERSION
             values["frame"] = {"space": self.frame, "harmonics": self.harmonics, "log2_sigma": self.log2_sigma}
         if (form := form_of(self.context)) is not None:
-            version = VERSION
+            unframed = any(not self.takes_frames(f"encoder/{name}") for name in self.contexts)
+            version = VERSION if unframed else _CONTEXT_VERSION
             values["context"] = form
         texts = {name: json_text(value, f"{name} of the model file") for name, value in values.items()}
         return {"format": FORMAT, "version": str(version), **texts}
@@ -369,5 +373,9 @@ def _parse(header: Mapping[str, str], tensors: dict[str, np.ndarray]) -> Bundle:
         harmonics=frame.get("harmonics", frame_form.HARMONICS),
         log2_sigma=frame.get("log2_sigma"),
         contexts=contexts,
-        context=None if context is None else ContextConfig(of="keypoint", **{f: context[f] for f in CONTEXT_FIELDS}),
+        context=None
+        if context is None
+        else ContextConfig(
+            "every" if int(header["version"]) == VERSION else "keypoint", **{f: context[f] for f in CONTEXT_FIELDS}
+        ),
     )

@@ -238,10 +238,11 @@ class Stream:
         )
 
     def _surroundings(self, x: np.ndarray, frames: np.ndarray | None, positions: np.ndarray) -> Surroundings:
-        assert self._context is not None and frames is not None
+        assert self._context is not None
         layers, config = self._context
-        usable = np.asarray(x.any(axis=1))
-        return Surroundings(layers, config, self._networks[0].with_frames(x, frames), frames, positions, usable)
+        first, usable = self._networks[0], np.asarray(x.any(axis=1))
+        own = frames if first.takes_frames else None
+        return Surroundings(layers, config, first.with_frames(x, own), own, positions, usable)
 
     def _block(self, rows: np.ndarray, frames: np.ndarray | None, inputs: np.ndarray | None) -> np.ndarray:
         x, zero = self._count(rows)
@@ -280,9 +281,13 @@ class _Network:
         self._layers, self._harmonics = layers, harmonics
         self._buffers: list[np.ndarray] = [np.empty((0, len(bias)), np.float32) for _, bias in layers]
 
+    @property
+    def takes_frames(self) -> bool:
+        return self._harmonics > 0
+
     def with_frames(self, x: np.ndarray, frames: np.ndarray | None) -> np.ndarray:
         """Rows with their frames behind them, where the network takes these."""
-        if not self._harmonics:
+        if not self.takes_frames:
             return x
         assert frames is not None
         return frame_form.behind(x, frames, self._harmonics)

@@ -26,18 +26,19 @@ class Surroundings:
         layers: of the source's context.
         config: how many neighbours.
         x: [N, D] rows with their frames behind them, as the encoder takes them.
-        frames: [N, 2] sigma px and orientation of their keypoints.
+        frames: [N, 2] sigma px and orientation of their keypoints; None where the encoder takes none.
         positions: [N, 2] px.
         usable: [N] bool, rows that may be neighbours, and are told of theirs.
     """
 
     def __init__(
-        self, layers: Layers, config: ContextConfig, x: np.ndarray, frames: np.ndarray, positions: np.ndarray,
+        self, layers: Layers, config: ContextConfig, x: np.ndarray, frames: np.ndarray | None, positions: np.ndarray,
         usable: np.ndarray,
     ):  # fmt: skip
         self._layers, self._width = layers, context.output_width(config.width, config.heads)
         self._x, self._frames, self._positions = x, frames, positions
-        self._near = neighbours.find(positions, frames[:, 0], config.nearest, config.larger, usable)
+        sigmas = np.ones(len(x)) if frames is None else frames[:, 0]
+        self._near = neighbours.find(positions, sigmas, *config.neighbours(frames is not None), usable)
         self._projected = context.project(layers, x) + layers[1][1]  # with the bias of `geometry`, once a row
         self._tokens = np.empty((2, min(POOL_ROWS, len(x)), self._near.shape[1], config.width), self._projected.dtype)
 
@@ -62,7 +63,8 @@ class Surroundings:
         arrays."""
         _, (geometry, _), (token, token_bias), _ = self._layers
         offsets = self._positions[near] - self._positions[first:last, None]
-        around = context.geometry(self._frames[first:last], self._frames[near], offsets)
+        own, others = (None, None) if self._frames is None else (self._frames[first:last], self._frames[near])
+        around = context.geometry(own, others, offsets)
         a, b = self._tokens[:, : last - first]
         rows = (-1, a.shape[-1])  # one product for all neighbours
         zero = np.zeros(a.shape[-1], a.dtype)  # a vector: numpy takes twice as long for a maximum with a scalar

@@ -110,6 +110,48 @@ def test_a_model_that_has_context_is_gone_on_from_and_added_to(data, trained, tm
     assert Translator(after).self_check() < 1e-5
 
 
+def test_a_descriptor_that_sees_photos_as_they_lie_learns_to_look_around(data, trained, tmp_path):
+    """Begun from a model in which it does not: at first the same, then its encoder hears of its nearest neighbours."""
+    init, every = ["--init", str(trained / "model.safetensors")], {"model__context__of": "every", "epochs": 1}
+    for run, told in (("same", words(**every, **{"optimizer__learning-rate": 1e-7})), ("more", words(**every))):
+        train = ["train", "--data", str(data), "--workdir", str(tmp_path / run), *told, *init]
+        assert cli.main(train) == 0
+    assert error(tmp_path / "same") == pytest.approx(error(trained / "run"), rel=0.15)
+    assert cli.main(["export", str(tmp_path / "more"), str(tmp_path / "more.safetensors")]) == 0
+    model, before = load(tmp_path / "more.safetensors"), load(trained / "model.safetensors")
+    assert sorted(model.contexts) == sorted(MEMBERS) and list(before.contexts) == ["toy-patch"]
+    translator = Translator(model)
+    assert translator.self_check() < 1e-5 and translator.takes_context("toy-photo", "embedding")
+    rows, xy, _ = toy(99)
+    made = translator.embed(rows["toy-photo"], "toy-photo", positions=xy)
+    elsewhere = translator.embed(rows["toy-photo"], "toy-photo", positions=xy[::-1])
+    assert np.abs(made - elsewhere).max() > 0.01
+    # What it learnt does not hang on the sigmas of the training's keypoints: none come with its rows.
+    frames = np.tile([40.0, 1.0], (len(xy), 1))
+    np.testing.assert_array_equal(translator.embed(rows["toy-photo"], "toy-photo", positions=xy, frames=frames), made)
+
+
+def test_context_of_descriptors_without_frames_alone_is_learnt(tmp_path):
+    """In records whose keypoints have positions and nothing else."""
+    other = DescriptorSpec("toy-other", 6, hidden=(24,), frame="image")
+    found = []
+    for photo in range(10):
+        rows, xy, _ = toy(photo)
+        own = unit_rows(rows["toy-patch"])
+        found.append(({"toy-photo": own, "toy-other": rows["toy-photo"]}, xy, {}))
+    paths = write_aligned(tmp_path, {"toy-photo": SPECS["toy-photo"], "toy-other": other}, found)
+    data = records(tmp_path / "records", paired=paths, format="npy", validation_share=0.2, rows_per_shard=64).path
+    told = words(**{"model__context__of": "every", "epochs": 10})
+    told[told.index(MEMBERS[0])] = "toy-other"
+    assert cli.main(["train", "--data", str(data), "--workdir", str(tmp_path / "run"), *told]) == 0
+    first, *_, last = json.loads((tmp_path / "run" / "validation.json").read_text())
+    pair = "toy-photo->toy-other"  # the row of its nearest neighbour
+    assert last["translation_error"][pair] < 0.95 * first["translation_error"][pair]
+    assert cli.main(["export", str(tmp_path / "run"), str(tmp_path / "model.safetensors")]) == 0
+    model = load(tmp_path / "model.safetensors")
+    assert Translator(model).self_check() < 1e-5 and model.log2_sigma is None and not model.sample.frames
+
+
 def test_context_is_refused_where_it_cannot_be_had(data, tmp_path, capsys):
     streamed = [word for word in words() if word != "--resident"]
     pairs = words(model__kind="pair")

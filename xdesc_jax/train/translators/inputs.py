@@ -158,9 +158,10 @@ def open_split(
         ValueError: context is wanted of records that are not held in memory.
     """
     patches = config.inputs == "patches"
-    columns = [] if patches else [*specs, *[FRAMES] * takes_frames(specs, config)]
+    around = neighbourhood(specs, config)
+    columns = [] if patches else [*specs, *[FRAMES] * (around is not None or takes_frames(specs, config))]
     asked: dict[str, Any] = {}
-    if around := neighbourhood(specs, config):
+    if around:
         if not config.resident:
             raise ValueError(
                 f"{data}: model.context.of is {config.model.context.of!r}, which needs resident=True: the rows of a "
@@ -254,7 +255,9 @@ def measure_statistics(
     shown = _sample_rows(found, photos, source)
     framed = [name for name, spec in specs.items() if spec.frame == frame_form.KEYPOINT]
     frames = positions = log2_sigma = None
-    if keypoints is not None:
+    if keypoints is not None and source.around is not None:
+        positions = keypoints[shown[(framed or list(specs))[0]], :2]
+    if keypoints is not None and framed:
         told = keypoints[np.logical_or.reduce([found[name].any(axis=1) for name in framed])][:, 2:]
         try:
             log2_sigma = frame_form.mean_log2_sigma(frame_form.check(told, len(told)))
@@ -264,7 +267,6 @@ def measure_statistics(
                 "records of keypoints with scales and orientations"
             ) from error
         frames = keypoints[shown[framed[0]], 2:]
-        positions = keypoints[shown[framed[0]], :2] if source.around is not None else None
     return Statistics(
         rows={name: RowStatistics.of(x, photos) for name, x in found.items()},
         scale={name: typical_norm(x) if plain(specs[name]) else 1.0 for name, x in found.items()},

@@ -17,6 +17,7 @@ from jax import lax
 
 from xdesc_jax.data.around import AROUND_KEYPOINT, AROUND_MASK, column
 from xdesc_jax.data.schema import KEYPOINT as FRAMES
+from xdesc_jax.networks import frames as frame_form
 from xdesc_jax.networks import losses, mlp
 from xdesc_jax.networks.context import Around
 from xdesc_jax.networks.contrastive import contrastive_loss
@@ -59,9 +60,12 @@ def around_of(networks: Networks, inputs: Mapping[str, jax.Array], name: str) ->
     """What lies around the rows of a descriptor, from the inputs of a step; None where its encoder is not told."""
     if not networks.takes_context(f"encoder/{name}"):
         return None
-    rows, keypoints = inputs[column(name)], inputs[AROUND_KEYPOINT]  # [B, K, D], [B, K, 4]: frame and offset
-    frames, offsets = keypoints[..., :2], keypoints[..., 2:]
-    return mlp.look_around(rows, inputs[FRAMES], frames, offsets, inputs[AROUND_MASK], networks.harmonics)
+    framed = frame_form.takes_frames(f"encoder/{name}", networks.specs, networks.frame)
+    seen = sum(networks.context.neighbours(framed))  # of K: the nearest ones come first
+    rows, keypoints, mask = (inputs[of][:, :seen] for of in (column(name), AROUND_KEYPOINT, AROUND_MASK))
+    frames, offsets = keypoints[..., :2], keypoints[..., 2:]  # [B, K, 2] each
+    own, others = (inputs[FRAMES], frames) if framed else (None, None)
+    return mlp.look_around(rows, own, others, offsets, mask, networks.harmonics)
 
 
 def _trained(networks: Networks, changed: Mapping[str, Any]) -> dict[str, Any]:

@@ -54,7 +54,9 @@ def start_from_bundle(
     for name in encoders:
         source = name.split("/")[1]
         layers = scaled(bundle, name, scales)
-        if networks.takes_context(name):
+        if networks.takes_context(name) and not bundle.takes_context(name):
+            layers = _looking(layers, state.params[name]["linear0"]["kernel"].shape[0])
+        elif networks.takes_context(name):
             key = mlp.context_key(name)
             held = scaled(bundle, key, scales)
             params[key] = {
@@ -88,7 +90,7 @@ def check_fit(bundle: Bundle, networks: Networks, state: TrainState, *, frozen: 
         held, wanted = (f"{m.frame!r} with {m.harmonics} harmonics" for m in (bundle, networks))
         raise ValueError(f"--init: the model's joint space is of frame {held}, the configuration's of {wanted}")
     looks = [_looks(bundle.context), _looks(networks.context if networks.with_context else None)]
-    if looks[0] != looks[1]:
+    if bundle.context is not None and looks[0] != looks[1]:
         raise ValueError(f"--init: the model's encoders look at {looks[0]}, the configuration's at {looks[1]}")
     shared = [name for name in networks.modules if name in bundle.networks]
     if not shared:
@@ -114,6 +116,8 @@ def _check(name: str, bundle: Bundle, networks: Networks, state: TrainState, fro
     linears = sum(layer.startswith("linear") for layer in state.params[name])
     wanted = [state.params[name][f"linear{i}"]["kernel"].shape for i in range(linears)]
     held = [kernel.shape for kernel, _ in bundle.networks[name]]
+    if networks.takes_context(name) and not bundle.takes_context(name):  # see `_looking`
+        held[0] = (wanted[0][0], held[0][1])
     ends = [(shapes[0][0], shapes[-1][1]) for shapes in (held, wanted)]
     if ends[0] != ends[1] if frozen else held != wanted:
         raise ValueError(f"--init: {name} has layers {held}, the configuration wants {wanted}")
@@ -131,6 +135,12 @@ def scaled(bundle: Bundle, name: str, scales: Mapping[str, float]) -> list[tuple
         factor = np.float32(scales[target[0] if target else source])
         layers[-1] = (layers[-1][0] / factor, layers[-1][1] / factor)
     return layers
+
+
+def _looking(layers: list[tuple[np.ndarray, np.ndarray]], inputs: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Layers of an encoder that begins to look at neighbours: the same function, until training gives them weight."""
+    kernel, bias = layers[0]
+    return [(np.pad(kernel, ((0, inputs - len(kernel)), (0, 0))), bias), *layers[1:]]
 
 
 def _unfold(
