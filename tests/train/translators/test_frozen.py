@@ -13,7 +13,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from xdesc_jax import cli
-from xdesc_jax.config import LossConfig, ModelConfig, TrainConfig
+from xdesc_jax.config import LossConfig, ModelConfig, OptimizerConfig, TrainConfig
 from xdesc_jax.descriptors import DescriptorSpec, from_stored, unit_rows
 from xdesc_jax.export.export import to_bundle
 from xdesc_jax.files.whole import read_json
@@ -116,6 +116,23 @@ def test_an_interrupted_addition_ends_as_an_uninterrupted_one(grown, model, conf
         np.testing.assert_array_equal(a, b)
 
 
+def test_what_is_added_starts_from_another_model_that_holds_it(grown, exported, model, config, toy_records, tmp_path):
+    """At a rate of next to nothing it is as good as there; the members stay those of --init."""
+    slow = dataclasses.replace(config, epochs=1, optimizer=OptimizerConfig(1e-7))
+    runs = {"fresh": {}, "started": {"start": exported}}
+    for name, given in runs.items():
+        train(slow, toy_records, tmp_path / name, init=model, freeze="all", add=(NEW,), **given)
+    fresh, started, whole = (
+        read_json(run / "validation.json")[-1]["translation_error"]
+        for run in (tmp_path / "fresh", tmp_path / "started", grown)
+    )
+    for pair in (f"{NEW}->toy-plain", f"toy-plain->{NEW}", f"{NEW}->{NEW}"):
+        assert started[pair] == pytest.approx(whole[pair], rel=0.15) and started[pair] < 0.9 * fresh[pair], pair
+    assert to_bundle(load_model(tmp_path / "started")).space_id == load(model).space_id
+    with pytest.raises(ValueError, match="other settings"):
+        train(slow, toy_records, tmp_path / "started", init=model, freeze="all", add=(NEW,))
+
+
 def test_without_freeze_the_space_has_another_name(grown, model, config, toy_records, tmp_path):
     once = dataclasses.replace(config, epochs=1)
     with pytest.raises(ValueError, match=r"epochs: 30 -> 1; freeze: all -> none"):
@@ -159,6 +176,11 @@ def test_another_model_file_in_the_run_directory_is_refused(grown, exported, tmp
         ({"config": {"descriptors": ("sift",)}}, r"the model lacks \['sift'\]"),
         ({"config": {"loss": LossConfig("linear")}}, "variant is 'linear'"),
         ({"config": {"model": ModelConfig(embedding_width=9)}}, "encoder/toy-bits has layers"),
+        (
+            {"start": "model"},
+            r"--start: the model holds \['elsewhere', 'toy-bits', 'toy-plain'\], none of \['toy-unit'\]",
+        ),
+        ({"start": "model", "freeze": "none"}, "--start is for descriptors that --freeze all --add names"),
         ({"config": {"model": ModelConfig("pair")}}, "kind 'encoder_decoder', the configuration's of 'pair'"),
     ],
     ids=str,
@@ -167,6 +189,8 @@ def test_what_cannot_be_added_is_refused_before_anything_is_written(
     changes, message, model, config, toy_records, tmp_path
 ):
     settings = {"init": model, "freeze": "all", "add": (NEW,)} | changes
+    if "start" in settings:
+        settings["start"] = model
     changed = dataclasses.replace(config, **settings.pop("config", {}))
     with pytest.raises(ValueError, match=message):
         train(changed, toy_records, tmp_path / "run", **settings)

@@ -64,6 +64,16 @@ def with_added(
     return dataclasses.replace(config, descriptors=(*members, *add))
 
 
+def check_start(start: Bundle | None, freeze: str, add: Sequence[str]) -> None:
+    """Raises ValueError where a model to start the added descriptors from holds none of them, or none are added."""
+    if start is None:
+        return
+    if freeze != "all":
+        raise ValueError("--start is for descriptors that --freeze all --add names; --init starts all others")
+    if not set(add) & set(start.specs):
+        raise ValueError(f"--start: the model holds {sorted(start.specs)}, none of {list(add)}, which are added")
+
+
 def like(config: TrainConfig, bundle: Bundle) -> TrainConfig:
     """The configuration with the model's frame of the space and context of encoders, where it leaves them open."""
     if config.model.frame == "auto":

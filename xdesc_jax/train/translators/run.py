@@ -17,6 +17,7 @@ import jax
 from xdesc_jax import console, pretrained
 from xdesc_jax.config import TrainConfig
 from xdesc_jax.data.schema import RecordInfo
+from xdesc_jax.files.whole import content_hash
 from xdesc_jax.networks.mlp import Networks, build_networks
 from xdesc_jax.train import hosts
 from xdesc_jax.train.checkpoint import Checkpoints, Position
@@ -26,7 +27,7 @@ from xdesc_jax.train.operands import settled
 from xdesc_jax.train.run_directory import clear, figure_told, history, resumed
 from xdesc_jax.train.state import TrainState
 from xdesc_jax.train.translators import inputs, preparation
-from xdesc_jax.train.translators.frozen import freeze_members, keep_frozen, like, with_added
+from xdesc_jax.train.translators.frozen import check_start, freeze_members, keep_frozen, like, with_added
 from xdesc_jax.train.translators.inputs import Statistics
 from xdesc_jax.train.translators.step import create_state, first_state, hyper_of, keys_of
 from xdesc_jax.train.translators.validation import validator
@@ -43,6 +44,7 @@ def train(
     init: Path | None = None,
     freeze: Literal["all", "none"] = "none",
     add: tuple[str, ...] = (),
+    start: Path | None = None,
     steps_per_dispatch: int = 1,
     backend: Backend = "pmap",
     require_accelerator: bool = False,
@@ -57,6 +59,7 @@ def train(
         init: model file to start from, or the name of one that ships with the package.
         freeze: 'all' leaves the model's members as they are, bit for bit, and so the name of its joint space.
         add: descriptors of the records to add to the model.
+        start: where all members stay as they are, another model file, from which the added descriptors start.
         steps_per_dispatch: steps that the host hands to the devices at once; changes nothing but the speed.
         backend: how the step runs on several devices, see `parallel.BACKENDS`; changes nothing but the speed.
         require_accelerator: fail where there is none, instead of training on the CPU.
@@ -73,6 +76,8 @@ def train(
     info = RecordInfo.load(data)
     init = pretrained.resolve(init) if init else None
     bundle = load_bundle(init) if init else None
+    start = pretrained.resolve(start) if start else None
+    start_bundle = load_bundle(start) if start else None
     config = with_added(config, None if config.inputs == "patches" else tuple(info.specs), bundle, freeze, add)
     if bundle is not None:
         config = like(config, bundle)
@@ -87,7 +92,9 @@ def train(
         fresh = jax.eval_shape(partial(create_state, plain), jax.random.key(0))
         check_fit(bundle, plain, fresh, frozen=freeze == "all")
     frozen = bundle if freeze == "all" else None
-    addition = {"freeze": freeze, "add": add} if add else {}
+    check_start(start_bundle, freeze, add)
+    addition: dict[str, Any] = {"freeze": freeze, "add": add} if add else {}
+    addition |= {"start": content_hash(start)} if start else {}
     with hosts.lead_first("settings"):
         clear(run, overwrite)
         run_hash = preparation.keep_run_settings(run, config, info, specs, init, addition)
@@ -108,6 +115,7 @@ def train(
             "init": init,
             "freeze": freeze if freeze != "none" else None,
             "add": add,
+            "start": start,
             "devices": f"{devices}, {console.counted(jax.process_count(), 'host')}",
             "backend": backend if backend != "pmap" else None,
         },
@@ -125,7 +133,7 @@ def train(
 
     with closing(Checkpoints(run, run_hash)) as checkpoints:
         with console.status("preparing the networks"):
-            state, start = _begin(checkpoints, plain, config, None if frozen else bundle, rows, statistics)
+            state, start = _begin(checkpoints, plain, config, start_bundle if frozen else bundle, rows, statistics)
         fit(
             state, start, step, devices, devices.batches(training), validate, checkpoints, run, config,
             keys_of(config), hyper_of(config),
@@ -143,7 +151,7 @@ def _begin(
     rows: dict[str, jax.Array],
     statistics: Statistics,
 ) -> tuple[TrainState, Position]:
-    """The state to start from: the latest good checkpoint, the model given with --init, or fresh weights."""
+    """The state to start from: the latest good checkpoint, the model given, or fresh weights."""
     state = first_state(networks, config)
     if (found := resumed(checkpoints, state)) is not None:
         return found

@@ -21,6 +21,7 @@ def train(
     init: Path | None = None,
     freeze: Literal["all", "none"] = "none",
     add: tuple[str, ...] = (),
+    start: Path | None = None,
     steps_per_dispatch: int = 1,
     backend: Literal["pmap", "sharded"] = "pmap",
     coordinator: str | None = None,
@@ -40,6 +41,8 @@ def train(
         freeze: `all` trains what --add names into the joint space of --init and leaves its members as they are,
             bit for bit: embeddings made with it before match those made afterwards.
         add: descriptors of the records to add to the model of --init.
+        start: with `--freeze all`, another model file that holds what is added, in a joint space near that of --init
+            (as one trained on all together from it): they start from its networks, not from fresh weights.
         steps_per_dispatch: steps that the host hands to the devices at once; changes nothing but the speed.
         backend: how the step runs on several devices: `pmap` (each computes its part), or `sharded` (`jit` of the
             global batch, XLA puts in the collectives); changes nothing but the speed.
@@ -66,6 +69,7 @@ def train(
 
     with hosts.joined(coordinator, num_hosts, host_id, host_timeout), claimed(Path(workdir), "xdesc train"):
         return run.train(
-            config, data, workdir, init=init, freeze=freeze, add=add, steps_per_dispatch=steps_per_dispatch,
-            backend=backend, require_accelerator=require_accelerator, overwrite=overwrite,
+            config, data, workdir, init=init, freeze=freeze, add=add, start=start,
+            steps_per_dispatch=steps_per_dispatch, backend=backend, require_accelerator=require_accelerator,
+            overwrite=overwrite,
         )  # fmt: skip
