@@ -26,6 +26,10 @@ os.environ["XLA_FLAGS"] = (
     + " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 )
 
+# Threads of BLAS spin while they wait for each other: two take ten times the time of one over products as small as the
+# tests', and there are as many processes as cores already.
+os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
+
 # No test finds weights that the user has installed.
 os.environ["XDESC_DATA"] = str(Path(__file__).with_name("no-installed-weights"))
 

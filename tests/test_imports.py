@@ -2,21 +2,44 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
 import pytest
 
-BLOCK = """
-import sys
+# Each module is the first of the package that its process imports. The processes are forks of one that holds what the
+# base install brings, of which none is ever blocked.
+PROGRAM = """
+import importlib, json, os, sys, traceback
+import h5py, numpy, rich.console, scipy.spatial
 
 class Blocked:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {blocked}:
-            raise ImportError(f"{{name}} is blocked")
+    def __init__(self, names):
+        self.names = names
 
-sys.meta_path.insert(0, Blocked())
-import {module}
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in self.names:
+            raise ImportError(f"{name} is blocked")
+
+def errors_of(blocked, module):
+    assert not {name.split(".")[0] for name in sys.modules} & {*blocked, "xdesc_jax"}
+    read, write = os.pipe()
+    if not os.fork():
+        os.dup2(write, 2)
+        sys.meta_path.insert(0, Blocked(blocked))
+        try:
+            importlib.import_module(module)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    os.close(write)
+    with open(read) as told:
+        text = told.read()
+    return os.waitstatus_to_exitcode(os.wait()[1]), text
+
+print(json.dumps([errors_of(*case) for case in json.loads(sys.argv[1])]))
 """
 TENSORFLOW = ("tensorflow", "tensorflow_datasets")
 FRAMEWORKS = ("jax", "jaxlib", "flax", "optax", "orbax", *TENSORFLOW)
@@ -48,8 +71,8 @@ LIGHT = [
     "inspection.show",
     "pretrained.listing",
 ]
-
-
+PAGES = ["reports.page", "reports.parts", "reports.settings"]
+WITHOUT_TENSORFLOW = ["train.translators.step", "train.descriptors.step", "data.resident", "export.export"]
 WITHOUT_TORCH = [
     "export.export",
     "export.pytorch_translator",
@@ -57,52 +80,57 @@ WITHOUT_TORCH = [
     "features.extractors.process",
     "features.extractors.serve",
 ]
+ONNX = ("onnx", "onnxruntime")
+DRAWING = ("jinja2", "matplotlib", "plotly", "PIL", *FRAMEWORKS)
+TORCH = ("torch", "kornia", *FRAMEWORKS)
+CASES = [
+    *((FRAMEWORKS, module) for module in LIGHT),
+    (ONNX, "export.export"),
+    *((DRAWING, module) for module in PAGES),
+    *((TENSORFLOW, module) for module in WITHOUT_TENSORFLOW),
+    *((TORCH, module) for module in WITHOUT_TORCH),
+    (("jax",), "networks.mlp"),
+]
 
 
-def import_without(blocked, module):
-    program = BLOCK.format(blocked=set(blocked), module=module)
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+@pytest.fixture(scope="module")
+def imported() -> dict[tuple[tuple[str, ...], str], tuple[int, str]]:
+    """(what is blocked, module) -> status and errors of a process that imports it."""
+    cases = json.dumps([(blocked, f"xdesc_jax.{module}") for blocked, module in CASES])
+    done = subprocess.run([sys.executable, "-c", PROGRAM, cases], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return dict(zip(CASES, map(tuple, json.loads(done.stdout)), strict=True))
 
 
 @pytest.mark.parametrize("module", LIGHT)
-def test_imports_without_any_framework(module):
-    done = import_without(FRAMEWORKS, f"xdesc_jax.{module}")
-    assert done.returncode == 0, done.stderr
+def test_imports_without_any_framework(module, imported):
+    status, errors = imported[FRAMEWORKS, module]
+    assert status == 0, errors
 
 
-def test_export_imports_without_onnx():
-    done = import_without(("onnx", "onnxruntime"), "xdesc_jax.export.export")
-    assert done.returncode == 0, done.stderr
+def test_export_imports_without_onnx(imported):
+    status, errors = imported[ONNX, "export.export"]
+    assert status == 0, errors
 
 
-@pytest.mark.parametrize("module", ["reports.page", "reports.parts", "reports.settings"])
-def test_pages_import_without_what_draws_or_renders(module):
-    done = import_without(("jinja2", "matplotlib", "plotly", "PIL", *FRAMEWORKS), f"xdesc_jax.{module}")
-    assert done.returncode == 0, done.stderr
+@pytest.mark.parametrize("module", PAGES)
+def test_pages_import_without_what_draws_or_renders(module, imported):
+    status, errors = imported[DRAWING, module]
+    assert status == 0, errors
 
 
-@pytest.mark.parametrize(
-    "module", ["train.translators.step", "train.descriptors.step", "data.resident", "export.export"]
-)
-def test_imports_without_tensorflow(module):
-    done = import_without(TENSORFLOW, f"xdesc_jax.{module}")
-    assert done.returncode == 0, done.stderr
+@pytest.mark.parametrize("module", WITHOUT_TENSORFLOW)
+def test_imports_without_tensorflow(module, imported):
+    status, errors = imported[TENSORFLOW, module]
+    assert status == 0, errors
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        "export.export",
-        "export.pytorch_translator",
-        "features.weights",
-        "features.extractors.process",
-        "features.extractors.serve",
-    ],
-)
-def test_imports_without_torch_or_jax(module):
-    done = import_without(("torch", "kornia", *FRAMEWORKS), f"xdesc_jax.{module}")
-    assert done.returncode == 0, done.stderr
+@pytest.mark.parametrize("module", WITHOUT_TORCH)
+def test_imports_without_torch_or_jax(module, imported):
+    status, errors = imported[TORCH, module]
+    assert status == 0, errors
 
 
-def test_a_blocked_import_is_seen():
-    assert "jax is blocked" in import_without(["jax"], "xdesc_jax.networks.mlp").stderr
+def test_a_blocked_import_is_seen(imported):
+    status, errors = imported[("jax",), "networks.mlp"]
+    assert status == 1 and "jax is blocked" in errors
