@@ -42,7 +42,7 @@ BENCHMARK = Benchmark(
     "",
     scene_data.check,
 )
-VERSION = 1  # of the figures
+VERSION = 2  # of the figures
 MAX_ERROR_PX = 1.0  # of an inlier of a relative pose
 Stores = Mapping[tuple[Condition, Keypoints], Mapping[str, Path]]
 
@@ -109,7 +109,8 @@ def run(
     console.settings(f"xdesc benchmark run {BENCHMARK.name} -> {out}", told, run)
     if not run_folder.finished(out, expected, overwrite):
         with run_folder.journal(BENCHMARK, out, expected, overwrite) as kept:
-            sizes = {pair.device: photo_size(found.root / pair.device) for pair in pairs}
+            names_of_photos = {name for pair in pairs for name in (pair.known, pair.device)}
+            sizes = {name: photo_size(found.root / name) for name in names_of_photos}
             figures: dict[Case, Mapping[str, Any]] = {}
             for case in console.track(plan, "matching", "rows"):
                 make = functools.partial(measured, case, pairs, sizes, stores, model, translator, out, weights, seed)
@@ -186,7 +187,7 @@ def measured(
         for pair, rows in matches:
             size = sizes[pair.device]
             seen = placement(size, case.condition, pair.device).to_photo(second.keypoints(pair.device + suffix))
-            figures = score(pair, first.keypoints(pair.known), seen, size, rows, MAX_ERROR_PX, seed)
+            figures = score(pair, first.keypoints(pair.known), seen, sizes[pair.known], size, rows, MAX_ERROR_PX, seed)
             found.setdefault(pair.scene, []).append(figures)
     return found
 
