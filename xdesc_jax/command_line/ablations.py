@@ -27,8 +27,8 @@ from xdesc_jax.evaluate.homography import Comparison, evaluate
 from xdesc_jax.evaluate.scenes import Scene, find_scenes
 from xdesc_jax.evaluate.stages.homography import extracted_stores, scene_config
 from xdesc_jax.files import dry_run
+from xdesc_jax.files.journal import Journal
 from xdesc_jax.files.whole import config_hash, input_hash
-from xdesc_jax.reports.settings import Settings, defaults_of
 from xdesc_jax.translation.translator import Translator
 
 DESCRIPTORS = ("brief", "sift", "hardnet-xdesc", "sosnet-xdesc")
@@ -112,21 +112,21 @@ def run(
     given: dict[str, Any] = {"scenes": scenes, "training": training, "settings": settings, "descriptors": descriptors}
     given |= {"keypoints": keypoints, "max_keypoints": max_keypoints, "rows_per_photo": rows_per_photo}
     given |= {"weights": weights}
-    told = {"data": f"{found.root} ({found.text})", "trainings": len(configs), "claims": len(claims), **given}
-    console.settings(f"xdesc benchmark run {BENCHMARK.name} -> {out}", told, run)
-    if not run_folder.finished(out, expected, overwrite):
-        with run_folder.journal(BENCHMARK, out, expected, overwrite) as kept:
-            areas: dict[Measured, float] = {}
-            for name, plan in _plans(claims).items():
-                make = functools.partial(_areas, plan, places, stores, configs.get(name), photos, out, name)
-                measured = kept.recall(name or "untrained", make)
-                areas |= {(name, comparison): measured["areas"][str(comparison)] for comparison in plan}
-            rows = [claim.row(areas) for claim in claims]
-            result = Result.of(BENCHMARK, found, given, COLUMNS, rows)
-            held = sum(row.mode == "holds" for row in rows)
-            sentence = f"{held} of {len(rows)} claims hold here."
-            run_folder.write(out, result, expected, sentence, [], Settings.of(given, defaults_of(run)))
-    return run_folder.show(out)
+    told = {"data": found.told, "trainings": len(configs), "claims": len(claims), **given}
+
+    def measure(kept: Journal) -> Result:
+        areas: dict[Measured, float] = {}
+        for name, plan in _plans(claims).items():
+            make = functools.partial(_areas, plan, places, stores, configs.get(name), photos, out, name)
+            reached = kept.recall(name or "untrained", make)["areas"]
+            areas |= {(name, comparison): reached[str(comparison)] for comparison in plan}
+        return Result.of(BENCHMARK, found, given, COLUMNS, [claim.row(areas) for claim in claims])
+
+    def page(result: Result) -> run_folder.Page:
+        held = sum(row.mode == "holds" for row in result.rows)
+        return f"{held} of {len(result.rows)} claims hold here.", []
+
+    return run_folder.carry_out(BENCHMARK, out, expected, overwrite, measure, page, told=told, stage=run)
 
 
 def _plans(claims: Sequence[Claim]) -> dict[str, list[Comparison]]:

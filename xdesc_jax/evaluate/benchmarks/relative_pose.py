@@ -26,11 +26,11 @@ from xdesc_jax.evaluate.benchmarks.results import Column, Result, Row
 from xdesc_jax.evaluate.divided import write_lines
 from xdesc_jax.evaluate.homography import Comparison, Mode
 from xdesc_jax.features.store import FeatureStore
+from xdesc_jax.files.journal import Journal
 from xdesc_jax.files.whole import config_hash, content_hash, input_hash
 from xdesc_jax.matching import routes
 from xdesc_jax.matching.match import match
 from xdesc_jax.matching.matches import MatchFile
-from xdesc_jax.reports.settings import Settings, defaults_of
 from xdesc_jax.translation.translator import Translator
 
 BENCHMARK = Benchmark(
@@ -119,23 +119,22 @@ def run(
     given: dict[str, Any] = {"pairs": pairs, "model": named, "features": features, "descriptors": list(stores)}
     given |= {"modes": modes, "keypoints": keypoints, "max_keypoints": max_keypoints, "weights": weights}
     given |= {"ratio": ratio, "max_error_px": max_error_px, "seed": seed}
-    told = {"data": f"{found.root} ({found.text}; {found.verdict})", "rows": len(plan), **given}
-    console.settings(f"xdesc benchmark run {BENCHMARK.name} -> {out}", told, run)
-    if not run_folder.finished(out, expected, overwrite):
-        with run_folder.journal(BENCHMARK, out, expected, overwrite) as kept:
-            lines = dict.fromkeys(f"{pair.name0} {pair.name1}" for pair in posed)
-            names_of_pairs = write_lines(out / "pairs.txt", list(lines))
-            rows = []
-            for comparison in plan:
-                make = functools.partial(
-                    _figures, comparison, posed, names_of_pairs, stores, out / "matches", model, ratio, max_error_px,
-                    seed, overwrite,
-                )  # fmt: skip
-                rows.append(row_of(comparison, kept.recall(str(comparison), make)))
-                console.info(f"{rows[-1].name}: {rows[-1].values['AUC 10 deg']:.1f} % at 10 deg")
-            result = Result.of(BENCHMARK, found, given, COLUMNS, rows)
-            _write(out, result, expected, Settings.of(given, defaults_of(run)))
-    return run_folder.show(out)
+    told = {"data": found.told, "rows": len(plan), **given}
+
+    def measure(kept: Journal) -> Result:
+        lines = dict.fromkeys(f"{pair.name0} {pair.name1}" for pair in posed)
+        names_of_pairs = write_lines(out / "pairs.txt", list(lines))
+        rows = []
+        for comparison in plan:
+            make = functools.partial(
+                _figures, comparison, posed, names_of_pairs, stores, out / "matches", model, ratio, max_error_px,
+                seed, overwrite,
+            )  # fmt: skip
+            rows.append(row_of(comparison, kept.recall(str(comparison), make)))
+            console.info(f"{rows[-1].name}: {rows[-1].values['AUC 10 deg']:.1f} % at 10 deg")
+        return Result.of(BENCHMARK, found, given, COLUMNS, rows)
+
+    return run_folder.carry_out(BENCHMARK, out, expected, overwrite, measure, _page, told=told, stage=run)
 
 
 def _data(data: Path, pairs: Path | None) -> tuple[Checked, Path]:
@@ -202,7 +201,7 @@ def row_of(comparison: Comparison, figures: Mapping[str, Any]) -> Row:
     return Row(comparison.label, values, comparison.mode, "", {"error_deg": list(figures["error_deg"])})
 
 
-def _write(out: Path, result: Result, expected: str, used: Settings) -> None:
+def _page(result: Result) -> run_folder.Page:
     from xdesc_jax.evaluate.benchmarks.drawing import shares_within
     from xdesc_jax.reports.chart import chart
     from xdesc_jax.reports.parts import Section
@@ -214,4 +213,4 @@ def _write(out: Path, result: Result, expected: str, used: Settings) -> None:
         shares_within, errors, AUC_DEG[-1], "pose error [deg]", title="Pairs within an error",
         caption="share of pairs whose rotation and direction of translation are off by no more",
     )  # fmt: skip
-    run_folder.write(out, result, expected, sentence, [Section("Errors", [drawn])], used)
+    return sentence, [Section("Errors", [drawn])]

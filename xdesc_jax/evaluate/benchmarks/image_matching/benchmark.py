@@ -26,7 +26,6 @@ from xdesc_jax.evaluate.benchmarks.results import Column, Result, Row
 from xdesc_jax.evaluate.stages.homography import extracted_stores
 from xdesc_jax.files.journal import Journal
 from xdesc_jax.files.whole import config_hash, content_hash, input_hash
-from xdesc_jax.reports.settings import Settings, defaults_of
 from xdesc_jax.translation.translator import Translator
 
 BENCHMARK = Benchmark(
@@ -143,25 +142,24 @@ def run(
     given: dict[str, Any] = {"model": named, "features": features, "descriptors": list(stores), "kinds": kinds}
     given |= {"tasks": tasks, "scenes": scenes, "tune_on": tune_on, "ratios": ratios, "max_errors_px": max_errors_px}
     given |= {"runs": runs, "seed": seed, "keypoints": keypoints, "max_keypoints": max_keypoints, "weights": weights}
-    told = {"data": f"{found.root} ({found.text}; {found.verdict})", "rows": len(plan), **given}
-    console.settings(f"xdesc benchmark run {BENCHMARK.name} -> {out}", told, run)
-    if not run_folder.finished(out, expected, overwrite):
-        with run_folder.journal(BENCHMARK, out, expected, overwrite) as kept:
-            rows = []
-            for method in plan:
-                work = _Work(
-                    method, stores, found.root, out / f"work-{made[:12]}", model, seed, runs, threads, overwrite, kept
-                )
-                choice = {"ratio": ratios[0], "max_error_px": max_errors_px[0]}
-                if tuned:
-                    choose = functools.partial(work.chosen, read[tune_on], ratios, max_errors_px)
-                    choice = kept.recall(f"{method.label}: choice", choose)
-                figures = {name: work.figures(read[name], choice, tasks) for name in chosen}
-                rows.append(row_of(method, figures, choice))
-                console.info(f"{rows[-1].name}: {_told(rows[-1])}")
-            result = Result.of(BENCHMARK, found, given, COLUMNS, rows)
-            _write(out, result, expected, Settings.of(given, defaults_of(run)))
-    return run_folder.show(out)
+    told = {"data": found.told, "rows": len(plan), **given}
+
+    def measure(kept: Journal) -> Result:
+        rows = []
+        for method in plan:
+            work = _Work(
+                method, stores, found.root, out / f"work-{made[:12]}", model, seed, runs, threads, overwrite, kept
+            )
+            choice = {"ratio": ratios[0], "max_error_px": max_errors_px[0]}
+            if tuned:
+                choose = functools.partial(work.chosen, read[tune_on], ratios, max_errors_px)
+                choice = kept.recall(f"{method.label}: choice", choose)
+            figures = {name: work.figures(read[name], choice, tasks) for name in chosen}
+            rows.append(row_of(method, figures, choice))
+            console.info(f"{rows[-1].name}: {_told(rows[-1])}")
+        return Result.of(BENCHMARK, found, given, COLUMNS, rows)
+
+    return run_folder.carry_out(BENCHMARK, out, expected, overwrite, measure, _page, told=told, stage=run)
 
 
 def _linked(root: Path, scenes: Sequence[str], out: Path) -> Path:
@@ -304,7 +302,7 @@ def _told(row: Row) -> str:
     return ", ".join(f"{task} {value:.1f} % at 10 deg" for task, value in told.items() if value is not None)
 
 
-def _write(out: Path, result: Result, expected: str, used: Settings) -> None:
+def _page(result: Result) -> run_folder.Page:
     from xdesc_jax.evaluate.benchmarks.drawing import shares_within
     from xdesc_jax.reports.chart import chart
     from xdesc_jax.reports.parts import Section
@@ -320,4 +318,4 @@ def _write(out: Path, result: Result, expected: str, used: Settings) -> None:
             caption="share of the stereo task's pairs whose rotation and direction of translation are off by no more",
         )  # fmt: skip
         sections.append(Section("Errors", [drawn]))
-    run_folder.write(out, result, expected, sentence, sections, used)
+    return sentence, sections
