@@ -18,6 +18,7 @@ from xdesc_jax.evaluate.benchmarks.pose_scores import areas
 from xdesc_jax.evaluate.benchmarks.relative_pose import pair_scores
 from xdesc_jax.evaluate.benchmarks.results import Column, Row
 from xdesc_jax.evaluate.measures import CORRECT_PX, GroundTruth
+from xdesc_jax.evaluate.relative_ransac import estimator
 from xdesc_jax.evaluate.repeatability import repeatability
 
 AUC_LIMIT_DEG = 10
@@ -67,7 +68,9 @@ def _posed(
     (ideal0, k0), (ideal1, k1) = (
         ideal_positions(camera, xy + 0.5) for camera, xy in zip(truth.cameras, (xy0, xy1), strict=True)
     )
-    found = pair_scores(ideal0, ideal1, PosedPair(pair.known, pair.device, k0, k1, truth.pose), max_error_px, seed)
+    found = pair_scores(
+        ideal0, ideal1, PosedPair(pair.known, pair.device, k0, k1, truth.pose), max_error_px, seed, estimator()
+    )
     found["right"] = found.pop("precision")
     return found
 
