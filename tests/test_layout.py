@@ -45,6 +45,7 @@ OWNERS = {
     "torch": ("files/pytorch.py", "features/extractors/", "integrations/hloc/contract.py"),
     "hloc": ("integrations/hloc/contract.py",),
     "kornia": ("features/extractors/",),
+    "poselib": ("evaluate/relative_ransac.py",),
     "huggingface_hub": ("pretrained/hub.py",),
     "onnx": ("export/onnx_format.py",),
     "onnxruntime": ("export/onnx_format.py",),

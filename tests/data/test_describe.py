@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
+from tests.support.pair_records import pair_records
 from xdesc_jax.data import open_source
 from xdesc_jax.data.build import build
-from xdesc_jax.data.describe import describe
+from xdesc_jax.data.describe import describe, either
 from xdesc_jax.data.plan import RecordSettings
-from xdesc_jax.data.schema import KEYPOINT, PATCH
+from xdesc_jax.data.schema import KEYPOINT, PAIR, PATCH, RecordInfo
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.describe import describe_patches
 
@@ -46,7 +47,7 @@ def made(request, tmp_path):
 
 
 def rows_of(info, split, columns, patches=False):
-    source = open_source(info.path, split, 100, columns, patches, shuffle=False, remainder="pad")
+    source = open_source(info.path, split, 400, columns, patches, shuffle=False, remainder="pad")
     batch = next(iter(source.epoch(0)))
     return {name: values[batch["mask"]] for name, values in batch.items()}
 
@@ -95,3 +96,43 @@ def test_patches_are_described_a_shard_at_a_time(made, tmp_path, monkeypatch):
     )
     describe(made.path, tmp_path / "more", descriptors=("brief",))
     assert max(made.counts.values()) > 4 and max(counts) == 4 and sum(counts) == sum(made.counts.values())
+
+
+@pytest.mark.parametrize("across_views", [False, True])
+def test_rows_of_pairs_are_of_either_patch_all_alike_or_each_by_itself(tmp_path, across_views):
+    asked, names = pair_records(tmp_path / "pairs", photos=8, rows=40), ("sift", "brief")
+    info = describe(asked, tmp_path / "rows", descriptors=names, across_views=across_views, seed=3)
+    assert list(info.columns) == ["sift", "brief", "keypoint", "photo"]
+    drawn = []
+    for split in ("train", "validation"):
+        pairs = rows_of(RecordInfo.load(asked), split, [PATCH, PAIR])
+        rows = rows_of(info, split, None)
+        first, second = (describe_patches(names, pairs[patch]) for patch in (PATCH, PAIR))
+        is_first, is_second = (
+            np.stack([(rows[name] == one[name]).all(axis=1) for name in names], axis=1) for one in (first, second)
+        )
+        assert (is_first ^ is_second).all()
+        drawn.append(is_second)
+    sides = np.concatenate(drawn)
+    assert (np.abs(sides.mean(axis=0) - 0.5) < 0.1).all()
+    assert (
+        (abs((sides[:, 0] == sides[:, 1]).mean() - 0.5) < 0.1) if across_views else (sides[:, 0] == sides[:, 1]).all()
+    )
+
+
+def test_what_is_drawn_of_pairs_depends_on_no_size_of_blocks():
+    names, rng = ("a", "b", "c"), np.random.default_rng(1)
+    first, second = ({name: rng.random((31, 2)) for name in names} for _ in range(2))
+    whole = either(first, second, names, True, np.random.default_rng(5))
+    drawn = np.random.default_rng(5)
+    for start, end in ((0, 7), (7, 24), (24, 31)):
+        part = either(*({n: v[start:end] for n, v in side.items()} for side in (first, second)), names, True, drawn)
+        for name in names:
+            np.testing.assert_array_equal(part[name], whole[name][start:end])
+
+
+def test_what_is_asked_of_the_wrong_kind_of_records_is_refused(made, tmp_path):
+    with pytest.raises(ValueError, match="no records of pairs .*--across-views"):
+        describe(made.path, tmp_path / "more", descriptors=("brief",), across_views=True)
+    with pytest.raises(ValueError, match="two patches: leave out --patches"):
+        describe(pair_records(tmp_path / "pairs"), tmp_path / "more", descriptors=("brief",), patches=True)

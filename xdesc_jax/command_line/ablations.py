@@ -1,12 +1,13 @@
 """The stage `xdesc benchmark run ablations`: photos and scenes -> which claims of the paper's ablations hold.
 
 In: photos to train on, scenes with known homographies, a configuration. Out: a translator of each setting (see
-`evaluate.benchmarks.ablations`), trained on the same records, measured on the same scenes, and the table of claims. It
-lies here since it trains, exports and measures; jax is imported when it trains.
+`evaluate.benchmarks.ablations`), trained on records of the same photos, measured on the same scenes, and the table of
+claims. It lies here since it trains, exports and measures; jax is imported when it trains.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,8 +17,9 @@ import numpy as np
 
 from xdesc_jax import console
 from xdesc_jax.config import TrainConfig, load_config, replaced
+from xdesc_jax.descriptors import get_entry
 from xdesc_jax.evaluate.benchmarks import ablations, run_folder
-from xdesc_jax.evaluate.benchmarks.ablations import BENCHMARK, COLUMNS, Claim, Measured
+from xdesc_jax.evaluate.benchmarks.ablations import BENCHMARK, COLUMNS, Claim, Measured, Records
 from xdesc_jax.evaluate.benchmarks.protocol import require
 from xdesc_jax.evaluate.benchmarks.results import Result
 from xdesc_jax.evaluate.benchmarks.sequence_scores import area
@@ -25,12 +27,13 @@ from xdesc_jax.evaluate.homography import Comparison, evaluate
 from xdesc_jax.evaluate.scenes import Scene, find_scenes
 from xdesc_jax.evaluate.stages.homography import extracted_stores, scene_config
 from xdesc_jax.files import dry_run
+from xdesc_jax.files.journal import Journal
 from xdesc_jax.files.whole import config_hash, input_hash
-from xdesc_jax.reports.settings import Settings, defaults_of
 from xdesc_jax.translation.translator import Translator
 
 DESCRIPTORS = ("brief", "sift", "hardnet-xdesc", "sosnet-xdesc")
 VERSION = 1  # of the figures
+VIEWS = 4  # warped views of a photo, whose pairs share its rows
 
 
 def run(
@@ -57,7 +60,8 @@ def run(
         training: configuration of all trainings, of which each setting changes some fields: a file, or the name of one
             that ships (`xdesc configs`); 'tiny' is of minutes.
         settings: which ones to train, by their names ('4 descriptors', 'pair network', ...); all by default. Claims
-            that need others are left out.
+            that need others are left out, and so are, by default, settings of two views where a descriptor is not
+            computed from patches.
         descriptors: four, in the place of the paper's BRIEF, SIFT, HardNet and SOSNet.
         keypoints: 'opencv' or 'colmap'.
         max_keypoints: the strongest that are kept of what a detector finds.
@@ -79,7 +83,16 @@ def run(
     known = ablations.settings(descriptors)
     if strange := [name for name in settings if name not in known]:
         raise ValueError(f"no setting is called {strange[0]!r} (there are {', '.join(known)})")
-    chosen = {name: changes for name, changes in known.items() if not settings or name in settings}
+    able = all(get_entry(name).source == "patch" for name in descriptors)
+    if not able and (of_pairs := [name for name in settings if ablations.records_of(name) != "photos"]):
+        raise ValueError(
+            f"{of_pairs[0]!r} needs descriptors that are computed from patches, not {', '.join(descriptors)}"
+        )
+    chosen = {
+        name: changes
+        for name, changes in known.items()
+        if name in settings or (not settings and (able or ablations.records_of(name) == "photos"))
+    }  # fmt: skip
     claims = ablations.claims(descriptors, list(chosen))
     if not claims:
         raise ValueError(f"no claim can be judged by {', '.join(chosen)} alone")
@@ -89,6 +102,7 @@ def run(
             scenes, out / "features", descriptors, keypoints=keypoints, max_keypoints=max_keypoints, weights=weights,
             processes=processes, overwrite=overwrite,
         )  # fmt: skip
+    photos = Photos(Path(data), descriptors, keypoints, max_keypoints, rows_per_photo, weights, processes)
     with console.status("reading the inputs"):
         hashes = {name: input_hash(path) for name, path in stores.items()}
         configs = {name: replaced(config, changes) for name, changes in chosen.items()}
@@ -98,24 +112,21 @@ def run(
     given: dict[str, Any] = {"scenes": scenes, "training": training, "settings": settings, "descriptors": descriptors}
     given |= {"keypoints": keypoints, "max_keypoints": max_keypoints, "rows_per_photo": rows_per_photo}
     given |= {"weights": weights}
-    told = {"data": f"{found.root} ({found.text})", "trainings": len(configs), "claims": len(claims), **given}
-    console.settings(f"xdesc benchmark run {BENCHMARK.name} -> {out}", told, run)
-    if not run_folder.finished(out, expected, overwrite):
-        with run_folder.journal(BENCHMARK, out, expected, overwrite) as kept:
-            areas: dict[Measured, float] = {}
-            for name, plan in _plans(claims).items():
-                make = functools.partial(
-                    _areas, plan, places, stores, configs.get(name), out, name, Path(data), keypoints, max_keypoints,
-                    rows_per_photo, weights, processes, descriptors,
-                )  # fmt: skip
-                measured = kept.recall(name or "untrained", make)
-                areas |= {(name, comparison): measured["areas"][str(comparison)] for comparison in plan}
-            rows = [claim.row(areas) for claim in claims]
-            result = Result.of(BENCHMARK, found, given, COLUMNS, rows)
-            held = sum(row.mode == "holds" for row in rows)
-            sentence = f"{held} of {len(rows)} claims of the paper hold here."
-            run_folder.write(out, result, expected, sentence, [], Settings.of(given, defaults_of(run)))
-    return run_folder.show(out)
+    told = {"data": found.told, "trainings": len(configs), "claims": len(claims), **given}
+
+    def measure(kept: Journal) -> Result:
+        areas: dict[Measured, float] = {}
+        for name, plan in _plans(claims).items():
+            make = functools.partial(_areas, plan, places, stores, configs.get(name), photos, out, name)
+            reached = kept.recall(name or "untrained", make)["areas"]
+            areas |= {(name, comparison): reached[str(comparison)] for comparison in plan}
+        return Result.of(BENCHMARK, found, given, COLUMNS, [claim.row(areas) for claim in claims])
+
+    def page(result: Result) -> run_folder.Page:
+        held = sum(row.mode == "holds" for row in result.rows)
+        return f"{held} of {len(result.rows)} claims hold here.", []
+
+    return run_folder.carry_out(BENCHMARK, out, expected, overwrite, measure, page, told=told, stage=run)
 
 
 def _plans(claims: Sequence[Claim]) -> dict[str, list[Comparison]]:
@@ -127,17 +138,48 @@ def _plans(claims: Sequence[Claim]) -> dict[str, list[Comparison]]:
     return {setting: list(found) for setting, found in plans.items()}
 
 
+@dataclasses.dataclass(frozen=True)
+class Photos:
+    """Photos that are trained on, and what of them; see `run`."""
+
+    folder: Path
+    descriptors: tuple[str, ...]
+    keypoints: str
+    max_keypoints: int
+    rows_per_photo: int
+    weights: tuple[str, ...]
+    processes: int
+
+    def records(self, out: Path, kind: Records) -> Path:
+        """The folder of records of a kind, below `out`; made where it is not there."""
+        from xdesc_jax.data.describe import describe
+        from xdesc_jax.data.pairs.pairs import pairs
+        from xdesc_jax.data.pairs.warped import WarpedSettings
+        from xdesc_jax.data.records import records
+
+        with console.inner():
+            if kind == "photos":
+                return records(
+                    out / "records", photos=self.folder, keypoints=self.keypoints, max_keypoints=self.max_keypoints,
+                    max_rows_per_photo=self.rows_per_photo, descriptors=self.descriptors, weights=self.weights,
+                    processes=self.processes, patches=False, format="npy",
+                ).path  # fmt: skip
+            views = WarpedSettings(views=VIEWS, pairs=self.rows_per_photo, max_keypoints=self.max_keypoints)
+            found = pairs(out / "pairs", photos=self.folder, warped=views, processes=self.processes, format="npy")
+            return describe(
+                found.path, out / f"records-{kind.replace(' ', '-')}", descriptors=self.descriptors,
+                weights=self.weights, across_views=kind == "across views",
+            ).path  # fmt: skip
+
+
 def _areas(
     plan: Sequence[Comparison], scenes: Sequence[Scene], stores: Mapping[str, Path], config: TrainConfig | None,
-    out: Path, name: str, photos: Path, keypoints: str, max_keypoints: int, rows_per_photo: int,
-    weights: tuple[str, ...], processes: int, descriptors: tuple[str, ...],
+    photos: Photos, out: Path, name: str,
 ) -> dict[str, Any]:  # fmt: skip
     """Comparison -> area under the matching accuracy to 5 px, in percent, of one setting."""
     translator = None
     if config is not None:
-        data = _records(
-            out / "records", photos, keypoints, max_keypoints, rows_per_photo, weights, processes, descriptors
-        )
+        data = photos.records(out, ablations.records_of(name))
         translator = Translator.load(trained(config, data, out / "runs" / name.replace(" ", "-")))
     needed = {d: stores[d] for d in stores if any(d in (one.source, one.target) for one in plan)}
     results = evaluate(scenes, needed, translator, plan)
@@ -147,19 +189,6 @@ def _areas(
         + ", ".join(f"{r.comparison.label} {found[str(r.comparison)]:.1f} %" for r in results)
     )
     return {"areas": found}
-
-
-def _records(
-    out: Path, photos: Path, keypoints: str, max_keypoints: int, rows_per_photo: int, weights: tuple[str, ...],
-    processes: int, descriptors: tuple[str, ...],
-) -> Path:  # fmt: skip
-    from xdesc_jax.data.records import records
-
-    with console.inner():
-        return records(
-            out, photos=photos, keypoints=keypoints, max_keypoints=max_keypoints, max_rows_per_photo=rows_per_photo,
-            descriptors=descriptors, weights=weights, processes=processes, patches=False, format="npy",
-        ).path  # fmt: skip
 
 
 def trained(config: TrainConfig, data: Path, workdir: Path) -> Path:

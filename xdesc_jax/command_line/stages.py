@@ -208,7 +208,7 @@ STAGES: dict[Words, Stage] = {
 # Former name of a stage -> the words that it stands for now.
 FORMER = {"records-beam": ["records", "--beam"]}
 # Package that one setting of a stage needs -> the smallest extra that holds it.
-SETTING_EXTRAS = {"apache_beam": "beam"}
+SETTING_EXTRAS = {"apache_beam": "beam", "poselib": "poselib"}
 # Words that only hold other stages -> the line for them.
 FOLDERS: dict[Words, tuple[Group, str]] = {
     ("map",): (_MAPS, "`map update`: new photos replace translated rows of a map."),

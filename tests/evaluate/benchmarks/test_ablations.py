@@ -7,6 +7,7 @@ from tests.support.sequence_folder import write_sequences
 from tests.support.stopped import Calls, Stopped
 from xdesc_jax.command_line import ablations as command
 from xdesc_jax.config import ModelConfig, TrainConfig, replaced
+from xdesc_jax.data import open_source
 from xdesc_jax.descriptors import get_spec
 from xdesc_jax.evaluate.benchmarks import ablations
 from xdesc_jax.evaluate.benchmarks.ablations import Claim
@@ -21,7 +22,7 @@ THREE = FOUR[1:]
 def test_each_setting_is_a_training_and_serves_a_claim():
     known = ablations.settings(FOUR)
     configs = {name: replaced(TrainConfig(), changes) for name, changes in known.items()}
-    assert len({config.hash for config in configs.values()}) == len(known)
+    assert len({(config.hash, ablations.records_of(name)) for name, config in configs.items()}) == len(known)
     assert configs["2 descriptors"].descriptors == FOUR[2:] and configs["4 descriptors"].descriptors == FOUR
     assert (configs["pair network"].model.kind, configs["pair network"].descriptors) == ("pair", FOUR[1:3])
     claims = ablations.claims(FOUR, list(known))
@@ -67,7 +68,7 @@ def judged(tmp_path, monkeypatch):
         return bundle.save(workdir / "model.safetensors")
 
     monkeypatch.setattr(command, "trained", trained)
-    monkeypatch.setattr(command, "_records", lambda *_: tmp_path)
+    monkeypatch.setattr(command.Photos, "records", lambda *_: tmp_path)
     chosen = ("4 descriptors", "no matching loss", "linear loss")
     asked = {"data": tmp_path / "photos", "scenes": tmp_path / "scenes", "out": tmp_path / "out", "settings": chosen}
     return asked | {"descriptors": FOUR, "max_keypoints": 60}
@@ -95,14 +96,31 @@ def test_claims_are_judged_by_what_trainings_reach_and_a_stopped_run_goes_on(jud
 def test_what_cannot_be_judged_is_told(judged):
     with pytest.raises(ValueError, match="no setting is called 'none'"):
         command.run(**{**judged, "settings": ("none",)})
+    with pytest.raises(ValueError, match="'across views' needs descriptors that are computed from patches"):
+        command.run(**{**judged, "settings": ("across views",)})
     with pytest.raises(ValueError, match="expected four"):
         command.run(**{**judged, "descriptors": FOUR[:3]})
 
 
 def test_photos_become_records_and_a_training_a_model(tmp_path):
     photos = write_sequences(tmp_path / "photos", ("v_roof",))
-    data = command._records(tmp_path / "records", photos, "opencv", 60, 40, (), 1, ("brief", "sift"))
+    data = command.Photos(photos, ("brief", "sift"), "opencv", 60, 40, (), 1).records(tmp_path, "photos")
     small = ModelConfig(hidden_handcrafted=(8,), hidden_learned=(8,), embedding_width=8)
     config = TrainConfig(epochs=1, batch_size=64, validation_rows=32, model=small)
     translator = Translator.load(command.trained(config, data, tmp_path / "run"))
     assert list(translator.names) == ["brief", "sift"] and translator.space_id is not None
+
+
+def test_rows_of_two_views_are_of_the_same_points_whether_of_one_patch_or_across(tmp_path):
+    photos = command.Photos(
+        write_sequences(tmp_path / "photos", ("v_roof",)), ("brief", "sift"), "opencv", 200, 40, (), 1
+    )
+    found = {}
+    for kind in ("one view", "across views"):
+        source = open_source(photos.records(tmp_path, kind), "train", 40, shuffle=False, remainder="pad")
+        found[kind] = next(iter(source.epoch(0)))
+    one, across = found["one view"], found["across views"]
+    assert one["mask"].sum() == across["mask"].sum() >= 20
+    np.testing.assert_array_equal(one["brief"], across["brief"])  # the side is drawn for the first descriptor alike
+    other = (one["sift"] != across["sift"]).any(axis=1)[one["mask"]]
+    assert 0.2 < other.mean() < 0.8

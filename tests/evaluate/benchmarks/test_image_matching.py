@@ -58,6 +58,14 @@ def test_shuffled_rows_give_no_pose_better_than_chance(written, tmp_path):
     assert [row.values[area] for area in AREAS[2:]] == [0, 0] and row.values["registered"] == 0
 
 
+def test_stereo_by_poselib_finds_the_poses_of_exact_features(written, tmp_path):
+    pytest.importorskip("poselib", reason="needs the poselib extra")
+    files = (write_features(tmp_path / "f"),)
+    asked = {"features": files, "descriptors": ("own-a",), "tasks": ("stereo",), "ratios": (1.0,), "max_errors_px": (1.0,), "runs": 1}
+    (row,) = run(data=written, out=tmp_path / "out", ransac="poselib", **asked).rows
+    assert row.values["stereo AUC 5 deg"] > 99
+
+
 def test_the_accuracy_is_the_mean_share_below_whole_degrees():
     # below 1, 2, 3, 4, 5 deg: 0, 1/2, 1/2, 1/2, 1/2 of two pairs
     assert mean_average_accuracy([1.5, np.inf], 5) == pytest.approx(2 / 5)

@@ -1,5 +1,7 @@
 """The benchmark of relative poses, on a scene whose poses are known."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -7,10 +9,10 @@ from tests.support.place import exact_translator
 from tests.support.posed_folder import NAMES, PAIRS, K, between, line, seen, write_features, write_pairs
 from tests.support.stopped import Calls, Stopped
 from xdesc_jax import cli
-from xdesc_jax.colmap.bindings.relative_pose import estimate_relative_pose
 from xdesc_jax.colmap.model import Pose
 from xdesc_jax.evaluate.benchmarks import pose_pairs, pose_scores, relative_pose
 from xdesc_jax.evaluate.benchmarks.relative_pose import run
+from xdesc_jax.evaluate.relative_ransac import estimator
 from xdesc_jax.features.store import FeatureStore
 
 
@@ -88,20 +90,24 @@ def test_matches_fit_the_true_geometry_by_their_distance_to_epipolar_lines():
     assert found.tolist() == looped and found[1::2].all() and not found[::2].all()
 
 
-def test_a_relative_pose_is_found_among_wrong_matches_and_its_seed_decides():
+@pytest.mark.parametrize("ransac", ["colmap", "poselib"])
+def test_a_relative_pose_is_found_among_wrong_matches_and_its_seed_decides(ransac):
+    if ransac == "poselib":
+        pytest.importorskip("poselib", reason="needs the poselib extra")
+    estimate = estimator(ransac)
     (xy0, order0), (xy1, order1) = seen(0), seen(2)
     xy0, xy1 = xy0[np.argsort(order0)].astype(float), xy1[np.argsort(order1)].astype(float)
     xy1[:20] = np.random.default_rng(0).uniform(0, 120, (20, 2))
-    found = estimate_relative_pose(xy0, xy1, K, K, max_error_px=0.1, seed=1)
+    found = estimate(xy0, xy1, K, K, max_error_px=0.1, seed=1)
     assert found.inlier[20:].all() and pose_scores.pose_error_deg(found.pose, between(0, 2)) < 0.05
     assert np.linalg.norm(found.pose.translation) == pytest.approx(1)
-    again = estimate_relative_pose(xy0, xy1, K, K, max_error_px=0.1, seed=1)
+    again = estimate(xy0, xy1, K, K, max_error_px=0.1, seed=1)
     np.testing.assert_array_equal(found.pose.rotation, again.pose.rotation)
-    assert estimate_relative_pose(xy0[:4], xy1[:4], K, K, max_error_px=1, seed=0) is None
+    assert estimate(xy0[:4], xy1[:4], K, K, max_error_px=1, seed=0) is None
     with pytest.raises(ValueError, match="not finite"):
-        estimate_relative_pose(xy0 * np.nan, xy1, K, K, max_error_px=1, seed=0)
+        estimate(xy0 * np.nan, xy1, K, K, max_error_px=1, seed=0)
     with pytest.raises(ValueError, match="expected as many"):
-        estimate_relative_pose(xy0[:9], xy1, K, K, max_error_px=1, seed=0)
+        estimate(xy0[:9], xy1, K, K, max_error_px=1, seed=0)
 
 
 def test_a_list_is_read_field_by_field(posed):
@@ -175,3 +181,22 @@ def test_photos_are_extracted_by_the_names_of_the_list(posed, tmp_path):
     assert [row.name for row in result.rows] == ["orb"]
     with FeatureStore(tmp_path / "out/features/same/orb.h5") as store:
         assert sorted(store.names) == sorted(NAMES)
+
+
+def test_without_poselib_it_is_said_how_to_install_it_before_anything_is_done(posed, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "poselib", None)  # as if it were not installed
+    with pytest.raises(ModuleNotFoundError, match=r"needs the package 'poselib'; .*xdesc-jax\[poselib\]"):
+        estimator("poselib")
+    asked = ["--data", str(posed), "--out", str(tmp_path / "out"), "--ransac", "poselib"]
+    assert cli.main(["benchmark", "run", "relative-pose", *asked]) == 2
+    assert "needs the package 'poselib'; install it with: pip install 'xdesc-jax[poselib]'" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_poselib_serves_the_benchmark_and_is_another_result_than_colmap_s(posed, tmp_path):
+    pytest.importorskip("poselib", reason="needs the poselib extra")
+    asked = {"data": posed, "out": tmp_path / "out", "features": (write_features(tmp_path / "f"),)}
+    rows = run(**asked, descriptors=("own-a",), ransac="poselib").rows
+    assert rows[0].values["AUC 5 deg"] > 99 and rows[0].values["inliers"] == 60
+    with pytest.raises(FileExistsError):
+        run(**asked, descriptors=("own-a",))

@@ -47,11 +47,7 @@ def estimate_relative_pose(
     Raises:
         ValueError: shapes that do not fit, or values that are not finite.
     """
-    xy1, xy2 = (np.asarray(xy, np.float64).reshape(-1, 2) for xy in (xy1, xy2))
-    if len(xy1) != len(xy2):
-        raise ValueError(f"{len(xy1)} image points with {len(xy2)}, expected as many")
-    if not (np.isfinite(xy1).all() and np.isfinite(xy2).all()):
-        raise ValueError("image points hold values that are not finite")
+    xy1, xy2 = checked(xy1, xy2)
     if len(xy1) < MIN_MATCHES:
         return None
     options = pycolmap.RANSACOptions()
@@ -64,6 +60,16 @@ def estimate_relative_pose(
     if not (np.isfinite(pose.rotation).all() and np.isfinite(pose.translation).all()):
         return None
     return RelativePose(pose, np.asarray(found["inlier_mask"], bool))
+
+
+def checked(xy1: np.ndarray, xy2: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Matched image points as float64 [M, 2]; ValueError where they are not as many, or not finite."""
+    xy1, xy2 = (np.asarray(xy, np.float64).reshape(-1, 2) for xy in (xy1, xy2))
+    if len(xy1) != len(xy2):
+        raise ValueError(f"{len(xy1)} image points with {len(xy2)}, expected as many")
+    if not (np.isfinite(xy1).all() and np.isfinite(xy2).all()):
+        raise ValueError("image points hold values that are not finite")
+    return xy1, xy2
 
 
 def _pinhole(k: np.ndarray) -> pycolmap.Camera:

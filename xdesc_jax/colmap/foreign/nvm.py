@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ HEADER = "NVM_V3"
 _CAMERA = 10  # numbers behind a name: focal, quaternion, position, distortion, 0
 _POINT, _MEASUREMENT = 7, 4
 _FIXED = "FixedK"
+_Line = tuple[str, str]  # 'file:number', and the line as it stands
 
 
 def read(path: Path) -> Scene:
@@ -35,25 +37,7 @@ def read(path: Path) -> Scene:
     Raises:
         ValueError: another version, cut short, or a value that cannot be; names file and value.
     """
-    lines = [(f"{path}:{at}", line) for at, line in numbered_lines(path, "file")]
-    fixed = _header(*lines[0]) if lines else None
-    if not lines:
-        raise ValueError(f"{path}: is empty, expected {HEADER}")
-    at, models = 1, []
-    while at < len(lines):
-        if lines[at][1].startswith("#") or not (count := _count(path, lines, at, "the number of cameras")):
-            break  # behind the models stands what PLY files there are
-        cameras, at = _block(path, lines, at + 1, count, "cameras"), at + 1 + count
-        held = _count(path, lines, at, "the number of points")
-        models.append((cameras, _block(path, lines, at + 1, held, "points")))
-        at += 1 + held
-    if not models:
-        raise ValueError(f"{path}: holds no camera")
-    mapped = [model for model in models if model[1]] or models[:1]
-    cameras, held_points = max(mapped, key=lambda model: len(model[0]))
-    if len(mapped) > 1:
-        console.warn(f"{path}: of its {len(mapped)} models the largest is taken, {len(cameras)} photos")
-    photos = [_photo(where, line, fixed) for where, line in cameras]
+    fixed, photos, held_points = _largest(path, with_points=True)
     offset = np.zeros(2) if fixed is None else np.array(fixed[1::2])
     points: list[list[float]] = []
     seen: list[tuple[int, int, int, float, float]] = []
@@ -73,11 +57,66 @@ def read(path: Path) -> Scene:
     return Scene(path, tuple(photos), xyz, observations, fixed is None, lacks, files=(path,))
 
 
-def _header(where: str, line: str) -> tuple[float, ...] | None:
+def read_poses(path: Path) -> dict[str, Pose]:
+    """Photo, as the file names it, -> pose; points are passed over, so a file of gigabytes takes little memory.
+
+    Raises:
+        ValueError: as for `read`, beside points; a photo that is listed twice.
+    """
+    _, photos, _ = _largest(path, with_points=False)
+    poses: dict[str, Pose] = {}
+    for photo in photos:
+        if photo.path in poses:
+            raise ValueError(f"{path}: {photo.path!r} is listed twice")
+        poses[photo.path] = photo.pose
+    return poses
+
+
+def count_photos(path: Path) -> int:
+    """How many photos the first model of a file says it has; opens no more than its head.
+
+    Raises:
+        ValueError: another version, or no number.
+    """
+    lines = numbered_lines(path, "file")
+    _header(path, next(lines, None))
+    return _count(path, next(lines, None), "the number of cameras")
+
+
+def _largest(path: Path, with_points: bool) -> tuple[tuple[float, ...] | None, list[Photo], list[_Line]]:
+    """The fixed intrinsics of a file, where it has some; photos of its largest model, and the lines of its points.
+
+    Args:
+        path: of the file.
+        with_points: keep these lines.
+    """
+    lines = numbered_lines(path, "file")
+    fixed = _header(path, next(lines, None))
+    models: list[tuple[list[_Line], int, list[_Line]]] = []
+    for line in lines:
+        # Behind the models stands what PLY files there are.
+        if line[1].startswith("#") or not (count := _count(path, line, "the number of cameras")):
+            break
+        cameras = list(_block(path, lines, count, "cameras"))
+        held = _count(path, next(lines, None), "the number of points")
+        points = _block(path, lines, held, "points")
+        models.append((cameras, held, [line for line in points if with_points]))
+    if not models:
+        raise ValueError(f"{path}: holds no camera")
+    mapped = [model for model in models if model[1]] or models[:1]
+    cameras, _, kept = max(mapped, key=lambda model: len(model[0]))
+    if len(mapped) > 1:
+        console.warn(f"{path}: of its {len(mapped)} models the largest is taken, {len(cameras)} photos")
+    return fixed, [_photo(where, line, fixed) for where, line in cameras], kept
+
+
+def _header(path: Path, head: tuple[int, str] | None) -> tuple[float, ...] | None:
     """The fixed intrinsics fx, cx, fy, cy behind the version; None where there are none."""
-    words = line.split()
+    if head is None:
+        raise ValueError(f"{path}: is empty, expected {HEADER}")
+    where, words = f"{path}:{head[0]}", head[1].split()
     if not words or words[0] != HEADER:
-        raise ValueError(f"{where}: begins with {line[:60]!r}, expected {HEADER}")
+        raise ValueError(f"{where}: begins with {head[1][:60]!r}, expected {HEADER}")
     if _FIXED not in words:
         return None
     values = _numbers(where, words[words.index(_FIXED) + 1 :], _FIXED)
@@ -86,20 +125,22 @@ def _header(where: str, line: str) -> tuple[float, ...] | None:
     return tuple(values[:4])
 
 
-def _count(path: Path, lines: list[tuple[str, str]], at: int, what: str) -> int:
-    if at >= len(lines):
+def _count(path: Path, line: tuple[int, str] | None, what: str) -> int:
+    if line is None:
         raise ValueError(f"{path}: is cut short, it ends before {what}")
-    where, line = lines[at]
-    value = number(next(iter(line.split()), ""))
+    value = number(next(iter(line[1].split()), ""))
     if not (math.isfinite(value) and value.is_integer() and value >= 0):
-        raise ValueError(f"{where}: {what} is {line[:60]!r}, expected a whole number")
+        raise ValueError(f"{path}:{line[0]}: {what} is {line[1][:60]!r}, expected a whole number")
     return int(value)
 
 
-def _block(path: Path, lines: list[tuple[str, str]], at: int, count: int, what: str) -> list[tuple[str, str]]:
-    if at + count > len(lines):
-        raise ValueError(f"{path}: is cut short, it has {len(lines) - at} of {count} {what}")
-    return lines[at : at + count]
+def _block(path: Path, lines: Iterator[tuple[int, str]], count: int, what: str) -> Iterator[_Line]:
+    """The next lines, so many."""
+    for done in range(count):
+        line = next(lines, None)
+        if line is None:
+            raise ValueError(f"{path}: is cut short, it has {done} of {count} {what}")
+        yield f"{path}:{line[0]}", line[1]
 
 
 def _numbers(where: str, words: list[str], what: str) -> list[float]:

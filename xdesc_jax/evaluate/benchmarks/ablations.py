@@ -3,7 +3,8 @@
 In: areas under the matching accuracy of comparisons, each under a setting of the training. Out: of each claim the two
 areas, their difference, what the claim asks of it, and whether it holds. `ablations.json` has the settings and the
 claims; descriptors in it are a, b, c, d: the paper's BRIEF, SIFT, HardNet, SOSNet. What counts as 'little' or 'far' is
-ours, since the paper draws curves and prints no figures. Training is the command's (`command_line.ablations`).
+ours, since the paper draws curves and prints no figures. A setting may also name other records than the photos' own
+(`records_of`). Training is the command's (`command_line.ablations`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from xdesc_jax.evaluate.benchmarks.protocol import Benchmark, Checked, fingerprint
 from xdesc_jax.evaluate.benchmarks.results import Column, Row
@@ -24,6 +25,9 @@ COLUMNS = (
     Column("area to 5 px"), Column("of the other", "%"), Column("difference", "%"), Column("at least", "%"),
     Column("at most", "%"), Column("holds", "1: yes", 0),
 )  # fmt: skip
+# Rows of photos; of one of the two patches of each pair of a photo and a warped view of it; or of both of them, each
+# descriptor of either.
+Records = Literal["photos", "one view", "across views"]
 Measured = tuple[str, Comparison]  # setting ('' where nothing is trained) and comparison
 
 
@@ -76,9 +80,14 @@ def settings(descriptors: Sequence[str]) -> dict[str, dict[str, Any]]:
     of = _named(descriptors)
     found = {}
     for name, changes in _data()["settings"].items():
-        found[name] = {"descriptors": tuple(descriptors), **changes}
-        if "descriptors" in changes:
-            found[name]["descriptors"] = tuple(of[letter] for letter in changes["descriptors"])
+        held = tuple(of[letter] for letter in changes.get("descriptors", LETTERS))
+        found[name] = {field: value for field, value in changes.items() if field != "records"} | {"descriptors": held}
+    return found
+
+
+def records_of(setting: str) -> Records:
+    """What a setting is trained on: see `Records`."""
+    found: Records = _data()["settings"][setting].get("records", "photos")
     return found
 
 

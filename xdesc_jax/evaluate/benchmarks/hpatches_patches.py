@@ -27,8 +27,8 @@ from xdesc_jax.evaluate.benchmarks.tables import paper_row
 from xdesc_jax.evaluate.homography import Comparison, Mode, comparisons
 from xdesc_jax.features.official import weight_file
 from xdesc_jax.features.weights import parse_weights
+from xdesc_jax.files.journal import Journal
 from xdesc_jax.files.whole import config_hash, content_hash
-from xdesc_jax.reports.settings import Settings, defaults_of
 from xdesc_jax.translation.translator import EMBEDDING, Translator
 
 BENCHMARK = Benchmark(
@@ -105,32 +105,31 @@ def run(
     expected = config_hash(config)
     given: dict[str, Any] = {"model": named, "descriptors": descriptors, "modes": modes, "split": split, "tasks": lists}
     given |= {"pairs": pairs, "seed": seed, "weights": weights}
-    told = {"data": f"{found.root} ({found.text}; {found.verdict})", "rows": len(plan), **given}
-    console.settings(f"xdesc benchmark run {BENCHMARK.name} -> {out}", told, run)
-    if not run_folder.finished(out, expected, overwrite):
-        with run_folder.journal(BENCHMARK, out, expected, overwrite) as kept:
-            counts = [patch_strips.count(found.root, name) for name in sequences]
-            if lists:
-                drawn = patch_tasks.read(lists, split, sequences, counts)
-            else:
-                clear = [patch_strips.textured(found.root, name) for name in sequences]
-                drawn = patch_tasks.draw(counts, clear, pairs=pairs, seed=seed)
+    told = {"data": found.told, "rows": len(plan), **given}
 
-            def rows_of(descriptor: str, name: str) -> np.ndarray:
-                key = config_hash([found.fingerprint, hashes.get(descriptor)])
-                folder = out / "described" / f"{descriptor}-{key}"
-                return patch_strips.described(found.root, name, folder, descriptor, files)
+    def measure(kept: Journal) -> Result:
+        counts = [patch_strips.count(found.root, name) for name in sequences]
+        if lists:
+            drawn = patch_tasks.read(lists, split, sequences, counts)
+        else:
+            clear = [patch_strips.textured(found.root, name) for name in sequences]
+            drawn = patch_tasks.draw(counts, clear, pairs=pairs, seed=seed)
 
-            rows, starts = [], patch_tasks.offsets(counts)
-            for comparison in plan:
-                make = functools.partial(_figures, comparison, rows_of, sequences, starts, drawn, translator)
-                entry = kept.recall(str(comparison), make)
-                rows.append(row_of(comparison, entry))
-                console.info(f"{rows[-1].name}: {_summary(rows[-1])}")
-            settings = {**given, "tasks": drawn.origin}
-            result = Result.of(BENCHMARK, _named(found, drawn), settings, COLUMNS, rows)
-            _write(out, result, expected, Settings.of(settings, defaults_of(run)))
-    return run_folder.show(out)
+        def rows_of(descriptor: str, name: str) -> np.ndarray:
+            key = config_hash([found.fingerprint, hashes.get(descriptor)])
+            folder = out / "described" / f"{descriptor}-{key}"
+            return patch_strips.described(found.root, name, folder, descriptor, files)
+
+        rows, starts = [], patch_tasks.offsets(counts)
+        for comparison in plan:
+            make = functools.partial(_figures, comparison, rows_of, sequences, starts, drawn, translator)
+            entry = kept.recall(str(comparison), make)
+            rows.append(row_of(comparison, entry))
+            console.info(f"{rows[-1].name}: {_summary(rows[-1])}")
+        settings = {**given, "tasks": drawn.origin}
+        return Result.of(BENCHMARK, _named(found, drawn), settings, COLUMNS, rows)
+
+    return run_folder.carry_out(BENCHMARK, out, expected, overwrite, measure, _page, told=told, stage=run)
 
 
 def from_patches(translator: Translator | None) -> tuple[str, ...]:
@@ -228,7 +227,7 @@ def _summary(row: Row) -> str:
     return ", ".join(f"{key} {value:.1f}" for key, value in row.values.items() if value is not None)
 
 
-def _write(out: Path, result: Result, expected: str, used: Settings) -> None:
+def _page(result: Result) -> run_folder.Page:
     from xdesc_jax.evaluate.benchmarks.drawing import patch_bars
     from xdesc_jax.reports.chart import chart
     from xdesc_jax.reports.parts import Section
@@ -240,4 +239,4 @@ def _write(out: Path, result: Result, expected: str, used: Settings) -> None:
         caption="Green: easy, orange: hard, red: tough. Verification: diamonds for negatives of the same sequence, "
         "stars for those of others. Matching: crosses under changing light, triangles from changing places.",
     )  # fmt: skip
-    run_folder.write(out, result, expected, sentence, [Section("By task", [drawn])], used)
+    return sentence, [Section("By task", [drawn])]

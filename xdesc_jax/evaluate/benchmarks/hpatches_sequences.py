@@ -27,7 +27,6 @@ from xdesc_jax.evaluate.stages.homography import extracted_stores, scene_config
 from xdesc_jax.files import dry_run
 from xdesc_jax.files.journal import Journal
 from xdesc_jax.files.whole import config_hash, content_hash, input_hash
-from xdesc_jax.reports.settings import Settings, defaults_of
 from xdesc_jax.translation.translator import Translator
 
 PHOTOS, LARGE_PX = 6, 1600 * 1200
@@ -155,17 +154,16 @@ def run(
         expected = config_hash([*config, [str(comparison) for comparison in plan]])
     given: dict[str, Any] = {"model": named, "features": features, "descriptors": list(stores), "modes": modes}
     given |= {"keypoints": keypoints, "max_keypoints": max_keypoints, "weights": weights}
-    told = {"data": f"{found.root} ({found.text}; {found.verdict})", "sequences": len(scenes), "rows": len(plan)}
-    console.settings(f"xdesc benchmark run {BENCHMARK.name} -> {out}", {**told, **given}, run)
-    if not run_folder.finished(out, expected, overwrite):
-        with run_folder.journal(BENCHMARK, out, expected, overwrite) as kept:
-            measured = dict(_scenes(found.root, scenes, stores, translator, plan, kept))
-            rows = [
-                row_of(comparison, summary({s: m[i] for s, m in measured.items()})) for i, comparison in enumerate(plan)
-            ]
-            result = Result.of(BENCHMARK, found, given, COLUMNS, rows)
-            _write(out, result, expected, Settings.of(given, defaults_of(run)))
-    return run_folder.show(out)
+    told = {"data": found.told, "sequences": len(scenes), "rows": len(plan)}
+
+    def measure(kept: Journal) -> Result:
+        measured = dict(_scenes(found.root, scenes, stores, translator, plan, kept))
+        rows = [
+            row_of(comparison, summary({s: m[i] for s, m in measured.items()})) for i, comparison in enumerate(plan)
+        ]
+        return Result.of(BENCHMARK, found, given, COLUMNS, rows)
+
+    return run_folder.carry_out(BENCHMARK, out, expected, overwrite, measure, _page, told={**told, **given}, stage=run)
 
 
 def _photos(root: Path, scenes: Sequence[Scene], out: Path) -> Path:
@@ -210,7 +208,7 @@ def row_of(comparison: Comparison, figures: Mapping[str, Any]) -> Row:
     return Row(comparison.label, values, comparison.mode, paper_row(comparison), detail)
 
 
-def _write(out: Path, result: Result, expected: str, used: Settings) -> None:
+def _page(result: Result) -> run_folder.Page:
     from xdesc_jax.evaluate.benchmarks.drawing import accuracy_curves, scene_differences
     from xdesc_jax.reports.chart import chart
     from xdesc_jax.reports.parts import Section
@@ -230,4 +228,4 @@ def _write(out: Path, result: Result, expected: str, used: Settings) -> None:
             caption="Area under the accuracy up to 5 px: the best descriptor's less another's, a bar a sequence.",
         )  # fmt: skip
         sections.append(Section("Sequences", [drawn]))
-    run_folder.write(out, result, expected, sentence, sections, used)
+    return sentence, sections

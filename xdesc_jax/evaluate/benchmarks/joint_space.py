@@ -22,11 +22,11 @@ from xdesc_jax.evaluate.benchmarks.protocol import Benchmark, Checked, fingerpri
 from xdesc_jax.evaluate.benchmarks.results import Column, Result, Row
 from xdesc_jax.evaluate.stages.homography import extracted_stores
 from xdesc_jax.features.store import FeatureStore
+from xdesc_jax.files.journal import Journal
 from xdesc_jax.files.whole import config_hash, content_hash, input_hash
 from xdesc_jax.matching.feature_set import FeatureSet
 from xdesc_jax.matching.nearest import nearest2
 from xdesc_jax.matching.routes import Rows
-from xdesc_jax.reports.settings import Settings, defaults_of
 from xdesc_jax.translation.translator import EMBEDDING, Translator
 
 VERSION = 1  # of the figures
@@ -132,17 +132,18 @@ def run(
         expected = config_hash([BENCHMARK.name, VERSION, found.fingerprint, hashes, held, patches, plotted, seed])
     given |= {"descriptors": list(stores), "patches": patches, "plotted": plotted, "seed": seed}
     given |= {"keypoints": keypoints, "max_keypoints": max_keypoints, "weights": weights}
-    console.settings(f"xdesc benchmark run {BENCHMARK.name} -> {out}", {"data": found.root, **given}, run)
-    if not run_folder.finished(out, expected, overwrite):
-        with run_folder.journal(BENCHMARK, out, expected, overwrite) as kept:
-            chosen = draw(stores, patches, seed)
-            rows = []
-            for name, translator in translators.items():
-                make = functools.partial(_figures, chosen, stores, translator, plotted, seed)
-                rows.append(row_of(name, list(stores), kept.recall(name, make)))
-            result = Result.of(BENCHMARK, found, given, COLUMNS, rows)
-            _write(out, result, expected, Settings.of(given, defaults_of(run)))
-    return run_folder.show(out)
+
+    def measure(kept: Journal) -> Result:
+        chosen = draw(stores, patches, seed)
+        rows = []
+        for name, translator in translators.items():
+            make = functools.partial(_figures, chosen, stores, translator, plotted, seed)
+            rows.append(row_of(name, list(stores), kept.recall(name, make)))
+        return Result.of(BENCHMARK, found, given, COLUMNS, rows)
+
+    return run_folder.carry_out(
+        BENCHMARK, out, expected, overwrite, measure, _page, told={"data": found.told, **given}, stage=run
+    )
 
 
 def draw(stores: Mapping[str, Path], patches: int, seed: int) -> dict[str, np.ndarray]:
@@ -216,7 +217,7 @@ def row_of(name: str, descriptors: Sequence[str], figures: Mapping[str, np.ndarr
     return Row(name, values, "joint", "", detail)
 
 
-def _write(out: Path, result: Result, expected: str, used: Settings) -> None:
+def _page(result: Result) -> run_folder.Page:
     from xdesc_jax.evaluate.benchmarks.drawing import planes
     from xdesc_jax.reports.chart import chart
     from xdesc_jax.reports.parts import Section
@@ -227,4 +228,4 @@ def _write(out: Path, result: Result, expected: str, used: Settings) -> None:
         planes, result.rows, title="The joint space, laid out by t-SNE",
         caption="a mark an embedding, a colour a descriptor; where the space is joint, all of a patch lie together",
     )  # fmt: skip
-    run_folder.write(out, result, expected, sentence, [Section("Joint space", [drawn])], used)
+    return sentence, [Section("Joint space", [drawn])]

@@ -45,6 +45,11 @@ class Checked:
         """For people: 'the official set', or why not."""
         return "the official set" if self.official else f"other data ({'; '.join(self.other) or 'incomplete'})"
 
+    @property
+    def told(self) -> str:
+        """For people: folder, what is in it, and the verdict."""
+        return f"{self.root} ({self.text}; {self.verdict})"
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-like, as results keep it."""
         return {

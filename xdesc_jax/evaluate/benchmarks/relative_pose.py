@@ -25,12 +25,13 @@ from xdesc_jax.evaluate.benchmarks.protocol import Benchmark, Checked, require
 from xdesc_jax.evaluate.benchmarks.results import Column, Result, Row
 from xdesc_jax.evaluate.divided import write_lines
 from xdesc_jax.evaluate.homography import Comparison, Mode
+from xdesc_jax.evaluate.relative_ransac import Estimator, Ransac, estimator
 from xdesc_jax.features.store import FeatureStore
+from xdesc_jax.files.journal import Journal
 from xdesc_jax.files.whole import config_hash, content_hash, input_hash
 from xdesc_jax.matching import routes
 from xdesc_jax.matching.match import match
 from xdesc_jax.matching.matches import MatchFile
-from xdesc_jax.reports.settings import Settings, defaults_of
 from xdesc_jax.translation.translator import Translator
 
 BENCHMARK = Benchmark(
@@ -67,6 +68,7 @@ def run(
     weights: tuple[str, ...] = (),
     ratio: float | Literal["auto"] | None = "auto",
     max_error_px: float = 1.0,
+    ransac: Ransac = "colmap",
     seed: int = 0,
     processes: int = 1,
     overwrite: bool = False,
@@ -89,6 +91,7 @@ def run(
         weights: NAME=FILE weight files of learned descriptors that are neither shipped nor installed.
         ratio: largest first-to-second distance ratio; 'auto' for the calibrated ones, 'None' for mutual neighbours.
         max_error_px: of an inlier.
+        ransac: whose: colmap, or poselib (the extra 'poselib').
         seed: of RANSAC.
         processes: processes that extract.
         overwrite: measure again even if the result is there.
@@ -101,7 +104,9 @@ def run(
         ValueError: the folder is incomplete, the list is none, or no descriptor is named.
         FileExistsError: OUT holds a result of other settings.
         InUse: another process works in OUT.
+        ModuleNotFoundError: PoseLib is asked for and not installed.
     """
+    estimate = estimator(ransac)
     found, listed = _data(Path(data), pairs)
     posed = pose_pairs.read_list(listed)
     named, model = model, pretrained.resolve(model) if model else None
@@ -115,27 +120,27 @@ def run(
     with console.status("reading the inputs"):
         hashes = {name: input_hash(path) for name, path in stores.items()}
         config = [BENCHMARK.name, VERSION, found.fingerprint, hashes, content_hash(model) if model else None, ratio]
-        expected = config_hash([*config, max_error_px, seed, [str(comparison) for comparison in plan]])
+        config += [max_error_px, seed, *[ransac] * (ransac != "colmap")]  # results from before there was a choice stay
+        expected = config_hash([*config, [str(comparison) for comparison in plan]])
     given: dict[str, Any] = {"pairs": pairs, "model": named, "features": features, "descriptors": list(stores)}
     given |= {"modes": modes, "keypoints": keypoints, "max_keypoints": max_keypoints, "weights": weights}
-    given |= {"ratio": ratio, "max_error_px": max_error_px, "seed": seed}
-    told = {"data": f"{found.root} ({found.text}; {found.verdict})", "rows": len(plan), **given}
-    console.settings(f"xdesc benchmark run {BENCHMARK.name} -> {out}", told, run)
-    if not run_folder.finished(out, expected, overwrite):
-        with run_folder.journal(BENCHMARK, out, expected, overwrite) as kept:
-            lines = dict.fromkeys(f"{pair.name0} {pair.name1}" for pair in posed)
-            names_of_pairs = write_lines(out / "pairs.txt", list(lines))
-            rows = []
-            for comparison in plan:
-                make = functools.partial(
-                    _figures, comparison, posed, names_of_pairs, stores, out / "matches", model, ratio, max_error_px,
-                    seed, overwrite,
-                )  # fmt: skip
-                rows.append(row_of(comparison, kept.recall(str(comparison), make)))
-                console.info(f"{rows[-1].name}: {rows[-1].values['AUC 10 deg']:.1f} % at 10 deg")
-            result = Result.of(BENCHMARK, found, given, COLUMNS, rows)
-            _write(out, result, expected, Settings.of(given, defaults_of(run)))
-    return run_folder.show(out)
+    given |= {"ratio": ratio, "max_error_px": max_error_px, "ransac": ransac, "seed": seed}
+    told = {"data": found.told, "rows": len(plan), **given}
+
+    def measure(kept: Journal) -> Result:
+        lines = dict.fromkeys(f"{pair.name0} {pair.name1}" for pair in posed)
+        names_of_pairs = write_lines(out / "pairs.txt", list(lines))
+        rows = []
+        for comparison in plan:
+            make = functools.partial(
+                _figures, comparison, posed, names_of_pairs, stores, out / "matches", model, ratio, max_error_px,
+                seed, overwrite, estimate,
+            )  # fmt: skip
+            rows.append(row_of(comparison, kept.recall(str(comparison), make)))
+            console.info(f"{rows[-1].name}: {rows[-1].values['AUC 10 deg']:.1f} % at 10 deg")
+        return Result.of(BENCHMARK, found, given, COLUMNS, rows)
+
+    return run_folder.carry_out(BENCHMARK, out, expected, overwrite, measure, _page, told=told, stage=run)
 
 
 def _data(data: Path, pairs: Path | None) -> tuple[Checked, Path]:
@@ -152,6 +157,7 @@ def _data(data: Path, pairs: Path | None) -> tuple[Checked, Path]:
 def _figures(
     comparison: Comparison, pairs: Sequence[PosedPair], listed: Path, stores: Mapping[str, Path], folder: Path,
     model: Path | None, ratio: float | Literal["auto"] | None, max_error_px: float, seed: int, overwrite: bool,
+    estimate: Estimator,
 ) -> dict[str, Any]:  # fmt: skip
     """Figures of every pair in one row."""
     source, target = stores[comparison.source], stores[comparison.target]
@@ -168,18 +174,16 @@ def _figures(
         for pair in console.track(pairs, f"{comparison.label}: poses", "pairs"):
             rows = matches.indices(pair.name0, pair.name1)
             xy0, xy1 = first.read(pair.name0).keypoints[rows[:, 0]], second.read(pair.name1).keypoints[rows[:, 1]]
-            for key, value in pair_scores(xy0, xy1, pair, max_error_px, seed).items():
+            for key, value in pair_scores(xy0, xy1, pair, max_error_px, seed, estimate).items():
                 found[key].append(value)
     return found
 
 
 def pair_scores(
-    xy0: np.ndarray, xy1: np.ndarray, pair: PosedPair, max_error_px: float, seed: int
-) -> dict[str, float]:  # fmt: skip
+    xy0: np.ndarray, xy1: np.ndarray, pair: PosedPair, max_error_px: float, seed: int, estimate: Estimator
+) -> dict[str, float]:
     """Figures of one pair from its matches [M, 2]: error (-1 where no pose is found), matches, inliers, precision."""
-    from xdesc_jax.colmap.bindings.relative_pose import estimate_relative_pose
-
-    found = estimate_relative_pose(xy0, xy1, pair.k0, pair.k1, max_error_px=max_error_px, seed=seed)
+    found = estimate(xy0, xy1, pair.k0, pair.k1, max_error_px=max_error_px, seed=seed)
     right = fitting(xy0, xy1, pair.k0, pair.k1, pair.pose)
     return {
         "error_deg": -1.0 if found is None else pose_error_deg(found.pose, pair.pose),
@@ -202,7 +206,7 @@ def row_of(comparison: Comparison, figures: Mapping[str, Any]) -> Row:
     return Row(comparison.label, values, comparison.mode, "", {"error_deg": list(figures["error_deg"])})
 
 
-def _write(out: Path, result: Result, expected: str, used: Settings) -> None:
+def _page(result: Result) -> run_folder.Page:
     from xdesc_jax.evaluate.benchmarks.drawing import shares_within
     from xdesc_jax.reports.chart import chart
     from xdesc_jax.reports.parts import Section
@@ -214,4 +218,4 @@ def _write(out: Path, result: Result, expected: str, used: Settings) -> None:
         shares_within, errors, AUC_DEG[-1], "pose error [deg]", title="Pairs within an error",
         caption="share of pairs whose rotation and direction of translation are off by no more",
     )  # fmt: skip
-    run_folder.write(out, result, expected, sentence, [Section("Errors", [drawn])], used)
+    return sentence, [Section("Errors", [drawn])]

@@ -1,15 +1,16 @@
 """What a run of a benchmark leaves in its folder: `result.json`, `table.md`, `report.html`.
 
-In: the result, and sections of its page. Out: the files, `result.json` last, so that it is there when all is. Until
-then a journal keeps what is finished, and goes when the result is there.
+In: what measures, and what makes the sections of the page. Out: the files, `result.json` last, so that it is there when
+all is. Until then a journal keeps what is finished, and goes when the result is there.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from xdesc_jax import console
 from xdesc_jax.evaluate.benchmarks import results, tables
@@ -20,31 +21,49 @@ from xdesc_jax.files.journal import Journal
 from xdesc_jax.files.whole import already_done, atomic, recorded, write_json
 from xdesc_jax.reports.page import write_page
 from xdesc_jax.reports.parts import Answer, Section
-from xdesc_jax.reports.settings import Settings
+from xdesc_jax.reports.settings import Settings, defaults_of
 
 TABLE, REPORT = "table.md", "report.html"
 JOURNAL = ".rows.journal"
+Page = tuple[str, Sequence[Section]]  # the answer, and what follows the table
 
 
-def finished(out: Path, expected: str, overwrite: bool) -> bool:
-    """Whether a folder holds this very result; another one's is refused. Ends a dry run.
+def carry_out(
+    benchmark: Benchmark, out: Path, expected: str, overwrite: bool, measure: Callable[[Journal], Result],
+    page: Callable[[Result], Page], *, told: Mapping[str, Any], stage: Callable[..., Any],
+) -> Result:  # fmt: skip
+    """What every benchmark does once it knows what it depends on: measures unless that is done, writes, and shows.
 
     Args:
-        out: the folder.
+        benchmark: which.
+        out: the folder; another result in it is refused. A dry run ends here.
         expected: hash of all that the result depends on.
         overwrite: make it anew in either case.
+        measure: gives the result; what it recalls by the journal is not made twice, should it be stopped.
+        page: the answer in one sentence, and what follows the table.
+        told: settings as they are printed first.
+        stage: `run`, whose arguments have defaults.
+
+    Returns:
+        The result as the folder has it.
+
+    Raises:
+        FileExistsError: OUT holds a result of other settings.
+        InUse: another process works in OUT.
     """
+    console.settings(f"xdesc benchmark run {benchmark.name} -> {out}", told, stage)
     beside = [out / TABLE, out / REPORT]
-    return already_done(out / RESULT, recorded(out / RESULT, "hash"), expected, overwrite, beside)
+    if not already_done(out / RESULT, recorded(out / RESULT, "hash"), expected, overwrite, beside):
+        with _journal(benchmark, out, expected, overwrite) as kept:
+            result = measure(kept)
+            sentence, sections = page(result)
+            write(out, result, expected, sentence, sections, Settings.of(result.settings, defaults_of(stage)))
+    return _show(out)
 
 
 @contextlib.contextmanager
-def journal(benchmark: Benchmark, out: Path, expected: str, overwrite: bool) -> Iterator[Journal]:
-    """What a run has finished so far; this process alone works in the folder meanwhile.
-
-    Args:
-        benchmark, out, expected, overwrite: as for `finished`.
-    """
+def _journal(benchmark: Benchmark, out: Path, expected: str, overwrite: bool) -> Iterator[Journal]:
+    """What a run has finished so far; this process alone works in the folder meanwhile."""
     with claimed(inside(out), f"xdesc benchmark run {benchmark.name}", out):
         if overwrite:
             (out / JOURNAL).unlink(missing_ok=True)
@@ -59,16 +78,7 @@ def journal(benchmark: Benchmark, out: Path, expected: str, overwrite: bool) -> 
 def write(
     out: Path, result: Result, expected: str, sentence: str, sections: Sequence[Section], used: Settings
 ) -> None:  # fmt: skip
-    """Writes the three files.
-
-    Args:
-        out: the folder.
-        result: its table comes first on the page.
-        expected: hash of all that the result depends on.
-        sentence: the page's answer.
-        sections: further ones of the page, such as plots.
-        used: settings, for the page.
-    """
+    """Writes the three files; the result's table comes first on the page."""
     with atomic(out / TABLE) as temporary:
         temporary.write_text(tables.markdown(result), encoding="utf-8")
     first = Section("Results", [tables.page_table(result)], f"{result.told}. {tables.note(result)}")
@@ -79,7 +89,7 @@ def write(
     write_json(out / RESULT, {"version": VERSION, "hash": expected, **dataclasses.asdict(result)})
 
 
-def show(out: Path) -> Result:
+def _show(out: Path) -> Result:
     """Prints the table of a result, and where it is; the end of every run."""
     result = results.read(out)
     tables.show(result)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -18,6 +20,7 @@ from xdesc_jax.evaluate.benchmarks.across.benchmark import of_matchers
 from xdesc_jax.evaluate.benchmarks.across.data import Pair, Posed
 from xdesc_jax.evaluate.benchmarks.across.matching import by_network, nearest_rows
 from xdesc_jax.evaluate.benchmarks.across.plan import Case
+from xdesc_jax.evaluate.repeatability import repeatability
 from xdesc_jax.evaluate.scenes import by_homography
 from xdesc_jax.features.store import ImageFeatures, StoreWriter
 from xdesc_jax.matching import learned
@@ -109,7 +112,8 @@ def test_rows_are_those_that_model_and_detectors_allow():
 
 
 def sequence_pair(k=3):
-    return Pair("v_roof", "v_roof/1.ppm", f"v_roof/{k}.ppm", by_homography(homography(k)))
+    both = by_homography(homography(k)), by_homography(np.linalg.inv(homography(k)))
+    return Pair("v_roof", "v_roof/1.ppm", f"v_roof/{k}.ppm", *both)
 
 
 @pytest.mark.parametrize("way", ["native", "translated", "joint", "naive"])
@@ -118,7 +122,7 @@ def test_exact_features_are_matched_rightly_in_every_way_but_the_naive_one(tmp_p
     case = Case("own-a", "own-a" if way == "native" else "own-b", way, "own", "plain")
     stores = [folder / f"{name}.h5" for name in (case.known, case.device)]
     ((pair, rows),) = nearest_rows(case, [sequence_pair()], *stores, "", Translator(exact_translator()))
-    found = scores.score(pair, positions(1), positions(3), (150, 120), rows, 1.0, 0)
+    found = scores.score(pair, positions(1), positions(3), (150, 120), (150, 120), rows, 1.0, 0)
     assert found["repeatability"] == 1.0
     if way == "naive":
         assert found["correct"] < 0.25 * 41
@@ -132,17 +136,18 @@ def test_a_sequence_is_scored_as_a_plain_loop_does():
     device[:20] = by_homography(homography(3))(known)[:20] + rng.normal(0, 2, (20, 2))
     rows = np.stack([rng.permutation(60)[:30], rng.permutation(50)[:30]], axis=1)
     rows[:10] = np.arange(10)[:, None]
-    correct = repeated = inside = 0
+    correct = 0
     for n, (x, y) in enumerate(known):
         u, v, w = homography(3) @ [x, y, 1]
         u, v = u / w, v / w
         correct += sum(np.hypot(u - device[j][0], v - device[j][1]) <= 3 for i, j in rows if i == n)
-        if 0 <= u <= 149 and 0 <= v <= 119:
-            inside += 1
-            repeated += min(np.hypot(*(device - (u, v)).T)) <= 3
-    found = scores.score(sequence_pair(), known, device, (150, 120), rows, 1.0, 0)
-    assert found == {"matches": 30, "correct": correct, "repeatability": pytest.approx(repeated / inside)}
-    assert 5 < correct < 30 and repeated < inside < 60
+    pair, sizes = sequence_pair(), ((150, 120), (150, 120))
+    repeated = repeatability(known, device, pair.truth, pair.inverse, *sizes).share
+    found = scores.score(pair, known, device, *sizes, rows, 1.0, 0)
+    assert found == {"matches": 30, "correct": correct, "repeatability": repeated}
+    assert 5 < correct < 30 and 0.2 < repeated < 1
+    one_way = dataclasses.replace(pair, inverse=None)
+    assert scores.score(one_way, known, device, *sizes, rows, 1.0, 0) == {"matches": 30, "correct": correct}
 
 
 def posed_scores(shuffled=False):
@@ -152,7 +157,7 @@ def posed_scores(shuffled=False):
         rows[:, 1] = np.random.default_rng(0).permutation(rows[:, 1])
     pair = Pair("hall", "0", "1", Posed((CAMERA, CAMERA), between(0, 1)))
     # The folder's positions are of K's own origin, which is the corner of the first pixel; files have its centre.
-    return scores.score(pair, first - 0.5, second - 0.5, SIZE, rows, 1.0, 0)
+    return scores.score(pair, first - 0.5, second - 0.5, SIZE, SIZE, rows, 1.0, 0)
 
 
 def test_right_matches_of_a_posed_pair_give_its_pose_and_shuffled_ones_none():

@@ -28,9 +28,9 @@ from xdesc_jax.evaluate.benchmarks.results import Result
 from xdesc_jax.features.images import read_rgb, write_png
 from xdesc_jax.features.store import FeatureStore
 from xdesc_jax.files import dry_run
+from xdesc_jax.files.journal import Journal
 from xdesc_jax.files.whole import config_hash, content_hash, input_hash
 from xdesc_jax.matching.learned import LIGHTGLUE
-from xdesc_jax.reports.settings import Settings, defaults_of
 from xdesc_jax.translation.translator import Translator
 
 BENCHMARK = Benchmark(
@@ -42,7 +42,7 @@ BENCHMARK = Benchmark(
     "",
     scene_data.check,
 )
-VERSION = 1  # of the figures
+VERSION = 2  # of the figures
 MAX_ERROR_PX = 1.0  # of an inlier of a relative pose
 Stores = Mapping[tuple[Condition, Keypoints], Mapping[str, Path]]
 
@@ -105,19 +105,19 @@ def run(
     given: dict[str, Any] = {"model": named, "descriptors": names, "maps": maps, "conditions": conditions}
     given |= {"matchers": matchers, "max_keypoints": max_keypoints, "pairs_a_scene": pairs_a_scene, "weights": weights}
     given |= {"seed": seed}
-    told = {"data": f"{found.root} ({found.text})", "pairs": len(pairs), "rows": len(plan), **given}
-    console.settings(f"xdesc benchmark run {BENCHMARK.name} -> {out}", told, run)
-    if not run_folder.finished(out, expected, overwrite):
-        with run_folder.journal(BENCHMARK, out, expected, overwrite) as kept:
-            sizes = {pair.device: photo_size(found.root / pair.device) for pair in pairs}
-            figures: dict[Case, Mapping[str, Any]] = {}
-            for case in console.track(plan, "matching", "rows"):
-                make = functools.partial(measured, case, pairs, sizes, stores, model, translator, out, weights, seed)
-                figures[case] = kept.recall(str(case), make)
-            rows = [row_of(case, figures) for case in plan]
-            result = Result.of(BENCHMARK, found, given, COLUMNS, rows)
-            _write(out, result, expected, Settings.of(given, defaults_of(run)))
-    return run_folder.show(out)
+    told = {"data": found.told, "pairs": len(pairs), "rows": len(plan), **given}
+
+    def measure(kept: Journal) -> Result:
+        names_of_photos = {name for pair in pairs for name in (pair.known, pair.device)}
+        sizes = {name: photo_size(found.root / name) for name in names_of_photos}
+        figures: dict[Case, Mapping[str, Any]] = {}
+        for case in console.track(plan, "matching", "rows"):
+            make = functools.partial(measured, case, pairs, sizes, stores, model, translator, out, weights, seed)
+            figures[case] = kept.recall(str(case), make)
+        rows = [row_of(case, figures) for case in plan]
+        return Result.of(BENCHMARK, found, given, COLUMNS, rows)
+
+    return run_folder.carry_out(BENCHMARK, out, expected, overwrite, measure, _page, told=told, stage=run)
 
 
 def extracted(
@@ -186,12 +186,12 @@ def measured(
         for pair, rows in matches:
             size = sizes[pair.device]
             seen = placement(size, case.condition, pair.device).to_photo(second.keypoints(pair.device + suffix))
-            figures = score(pair, first.keypoints(pair.known), seen, size, rows, MAX_ERROR_PX, seed)
+            figures = score(pair, first.keypoints(pair.known), seen, sizes[pair.known], size, rows, MAX_ERROR_PX, seed)
             found.setdefault(pair.scene, []).append(figures)
     return found
 
 
-def _write(out: Path, result: Result, expected: str, used: Settings) -> None:
+def _page(result: Result) -> run_folder.Page:
     from xdesc_jax.reports.parts import Section, Table
 
     best = leaders(result.rows)
@@ -203,4 +203,4 @@ def _write(out: Path, result: Result, expected: str, used: Settings) -> None:
         top = max(plain, key=lambda line: line[6] if line[6] is not None else -1)
         sentence = f"A map of {top[0]} serves {top[1]} best ({top[4]}): {top[5]:.0f} correct matches a pair."
     told = "For each map and device the way with the most correct matches; conditions but 'plain' are simulated."
-    run_folder.write(out, result, expected, sentence, [Section("Leaders", [table], told)], used)
+    return sentence, [Section("Leaders", [table], told)]

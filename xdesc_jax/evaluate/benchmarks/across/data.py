@@ -38,12 +38,14 @@ class Pair:
         scene: the folder's name.
         known, device: the photos.
         truth: positions in the map's photo -> in the device's (a sequence), or both cameras (a posed scene).
+        inverse: of a sequence, back; None where that is not known.
     """
 
     scene: str
     known: str
     device: str
     truth: Correspondence | Posed
+    inverse: Correspondence | None = None
 
 
 def folders(root: Path) -> tuple[list[Path], list[Path]]:
@@ -92,7 +94,7 @@ def read(root: Path, pairs_a_scene: int = PAIRS_A_SCENE) -> list[Pair]:
         at = "" if folder == root else f"{folder.relative_to(root).as_posix()}/"
         for scene in find_scenes(folder):
             name = folder.name if scene.name in (folder.name, "", ".") else scene.name
-            found += [Pair(name, at + p.query, at + p.database, p.correspondence) for p in scene.pairs]
+            found += [Pair(name, at + p.query, at + p.database, p.correspondence, p.inverse) for p in scene.pairs]
     for folder in scenes:
         found += _posed(root, folder, pairs_a_scene)
     return found

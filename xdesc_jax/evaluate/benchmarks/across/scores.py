@@ -18,6 +18,8 @@ from xdesc_jax.evaluate.benchmarks.pose_scores import areas
 from xdesc_jax.evaluate.benchmarks.relative_pose import pair_scores
 from xdesc_jax.evaluate.benchmarks.results import Column, Row
 from xdesc_jax.evaluate.measures import CORRECT_PX, GroundTruth
+from xdesc_jax.evaluate.relative_ransac import estimator
+from xdesc_jax.evaluate.repeatability import repeatability
 
 AUC_LIMIT_DEG = 10
 COLUMNS = (
@@ -29,33 +31,32 @@ Leader = tuple[str, str, str, str, str, float, float | None]
 
 
 def score(
-    pair: Pair, known_xy: np.ndarray, device_xy: np.ndarray, size: tuple[int, int], rows: np.ndarray,
-    max_error_px: float, seed: int,
+    pair: Pair, known_xy: np.ndarray, device_xy: np.ndarray, known_size: tuple[int, int],
+    device_size: tuple[int, int], rows: np.ndarray, max_error_px: float, seed: int,
 ) -> dict[str, float]:  # fmt: skip
     """Figures of one pair.
 
     Args:
         pair: with its truth.
         known_xy, device_xy: [N, 2] and [M, 2] keypoints, px of the photos, origin at the centre of the first pixel.
-        size: (width, height) of the device's photo.
+        known_size, device_size: (width, height) of the photos.
         rows: [K, 2] which of them match.
         max_error_px, seed: of RANSAC, for posed pairs.
 
     Returns:
-        Of a sequence: 'matches', 'correct' (3 px), 'repeatability': the share of the map's keypoints whose true place
-        is in the device's photo that have one of its keypoints within 3 px. Of a posed scene: 'matches', 'right' (share
+        Of a sequence: 'matches', 'correct' (3 px), and 'repeatability' (`evaluate.repeatability`) where the truth goes
+        both ways. Of a posed scene: 'matches', 'right' (share
         that fits the true geometry), 'error_deg' (-1 without a pose), 'inliers'.
     """
     if isinstance(pair.truth, Posed):
         return _posed(pair, pair.truth, known_xy[rows[:, 0]], device_xy[rows[:, 1]], max_error_px, seed)
     truth = GroundTruth.of(known_xy, device_xy, pair.truth)
     errors = truth.errors(rows[:, 0], rows[:, 1])
-    inside = ((truth.expected_xy >= 0) & (truth.expected_xy <= np.array(size) - 1)).all(axis=1)
-    return {
-        "matches": len(rows),
-        "correct": int((errors <= CORRECT_PX).sum()),
-        "repeatability": float(truth.findable[inside].mean()) if inside.any() else 0.0,
-    }
+    figures: dict[str, float] = {"matches": len(rows), "correct": int((errors <= CORRECT_PX).sum())}
+    if pair.inverse is not None:
+        repeated = repeatability(known_xy, device_xy, pair.truth, pair.inverse, known_size, device_size)
+        figures["repeatability"] = repeated.share
+    return figures
 
 
 def _posed(
@@ -67,7 +68,9 @@ def _posed(
     (ideal0, k0), (ideal1, k1) = (
         ideal_positions(camera, xy + 0.5) for camera, xy in zip(truth.cameras, (xy0, xy1), strict=True)
     )
-    found = pair_scores(ideal0, ideal1, PosedPair(pair.known, pair.device, k0, k1, truth.pose), max_error_px, seed)
+    found = pair_scores(
+        ideal0, ideal1, PosedPair(pair.known, pair.device, k0, k1, truth.pose), max_error_px, seed, estimator()
+    )
     found["right"] = found.pop("precision")
     return found
 
@@ -87,11 +90,11 @@ def summary(figures: Figures) -> dict[str, float | None]:
     shares += [np.mean([p["right"] for p in pairs]) for pairs in figures.values() if "right" in pairs[0]]
     errors = [[p["error_deg"] for p in pairs] for pairs in figures.values() if "error_deg" in pairs[0]]
     auc = [areas([np.inf if e < 0 else e for e in scene], [AUC_LIMIT_DEG])[0] for scene in errors]
-    repeatability = over("repeatability")
+    repeated = over("repeatability")
     return {
         "correct": over("correct"),
         "precision": 100 * float(np.mean(shares)) if shares else None,
-        "repeatability": None if repeatability is None else 100 * repeatability,
+        "repeatability": None if repeated is None else 100 * repeated,
         f"AUC {AUC_LIMIT_DEG} deg": 100 * float(np.mean(auc)) if auc else None,
         "inliers": over("inliers"),
     }

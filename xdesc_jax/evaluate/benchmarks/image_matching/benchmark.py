@@ -23,10 +23,10 @@ from xdesc_jax.evaluate.benchmarks.image_matching.scenes import SET, Scene, chec
 from xdesc_jax.evaluate.benchmarks.image_matching.scores import LIMITS_DEG, mean_average_accuracy, over_bags
 from xdesc_jax.evaluate.benchmarks.protocol import Benchmark, require
 from xdesc_jax.evaluate.benchmarks.results import Column, Result, Row
+from xdesc_jax.evaluate.relative_ransac import Estimator, Ransac, estimator
 from xdesc_jax.evaluate.stages.homography import extracted_stores
 from xdesc_jax.files.journal import Journal
 from xdesc_jax.files.whole import config_hash, content_hash, input_hash
-from xdesc_jax.reports.settings import Settings, defaults_of
 from xdesc_jax.translation.translator import Translator
 
 BENCHMARK = Benchmark(
@@ -63,6 +63,7 @@ def run(
     ratios: tuple[float, ...] = RATIOS,
     max_errors_px: tuple[float, ...] = ERRORS_PX,
     runs: int = 3,
+    ransac: Ransac = "colmap",
     seed: int = 0,
     keypoints: str = "opencv",
     max_keypoints: int = 2048,
@@ -89,6 +90,7 @@ def run(
         ratios: largest first-to-second distance ratios to choose from, 1 for mutual neighbours alone.
         max_errors_px: thresholds of inliers to choose from; where there is one of both, nothing is tuned.
         runs: with other seeds of RANSAC, verification and mapping, over which figures are means.
+        ransac: of stereo: colmap, or poselib (the extra 'poselib').
         seed: of the first run, and of dividing photos among descriptors.
         keypoints: 'opencv', 'colmap', or a file that holds them, where features are extracted.
         max_keypoints: the strongest that are kept of what a detector finds.
@@ -105,7 +107,9 @@ def run(
         ValueError: the folder is incomplete, lacks a scene, no descriptor is named, or there is nothing to choose from.
         FileExistsError: OUT holds a result of other settings.
         InUse: another process works in OUT.
+        ModuleNotFoundError: PoseLib is asked for and not installed.
     """
+    estimate = estimator(ransac)
     found = require(BENCHMARK, data)
     named, model = model, pretrained.resolve(model) if model else None
     translator = Translator.load(model) if model else None
@@ -137,31 +141,32 @@ def run(
         hashes = {name: input_hash(path) for name, path in stores.items()}
         config = [BENCHMARK.name, VERSION, found.fingerprint, hashes, content_hash(model) if model else None]
         made = config_hash([*config, seed])  # of matches, which all of these share
-        expected = config_hash(
-            [made, tasks, chosen, tuned and tune_on, ratios, max_errors_px, runs, [str(m) for m in plan]]
-        )
+        asked = [made, tasks, chosen, tuned and tune_on, ratios, max_errors_px, runs, [str(m) for m in plan]]
+        # Results from before there was a choice stay.
+        expected = config_hash([*asked, *[ransac] * (ransac != "colmap")])
     given: dict[str, Any] = {"model": named, "features": features, "descriptors": list(stores), "kinds": kinds}
     given |= {"tasks": tasks, "scenes": scenes, "tune_on": tune_on, "ratios": ratios, "max_errors_px": max_errors_px}
-    given |= {"runs": runs, "seed": seed, "keypoints": keypoints, "max_keypoints": max_keypoints, "weights": weights}
-    told = {"data": f"{found.root} ({found.text}; {found.verdict})", "rows": len(plan), **given}
-    console.settings(f"xdesc benchmark run {BENCHMARK.name} -> {out}", told, run)
-    if not run_folder.finished(out, expected, overwrite):
-        with run_folder.journal(BENCHMARK, out, expected, overwrite) as kept:
-            rows = []
-            for method in plan:
-                work = _Work(
-                    method, stores, found.root, out / f"work-{made[:12]}", model, seed, runs, threads, overwrite, kept
-                )
-                choice = {"ratio": ratios[0], "max_error_px": max_errors_px[0]}
-                if tuned:
-                    choose = functools.partial(work.chosen, read[tune_on], ratios, max_errors_px)
-                    choice = kept.recall(f"{method.label}: choice", choose)
-                figures = {name: work.figures(read[name], choice, tasks) for name in chosen}
-                rows.append(row_of(method, figures, choice))
-                console.info(f"{rows[-1].name}: {_told(rows[-1])}")
-            result = Result.of(BENCHMARK, found, given, COLUMNS, rows)
-            _write(out, result, expected, Settings.of(given, defaults_of(run)))
-    return run_folder.show(out)
+    given |= {"runs": runs, "ransac": ransac, "seed": seed, "keypoints": keypoints, "max_keypoints": max_keypoints}
+    given |= {"weights": weights}
+    told = {"data": found.told, "rows": len(plan), **given}
+
+    def measure(kept: Journal) -> Result:
+        rows = []
+        for method in plan:
+            work = _Work(
+                method, stores, found.root, out / f"work-{made[:12]}", model, seed, runs, threads, overwrite, kept,
+                estimate,
+            )  # fmt: skip
+            choice = {"ratio": ratios[0], "max_error_px": max_errors_px[0]}
+            if tuned:
+                choose = functools.partial(work.chosen, read[tune_on], ratios, max_errors_px)
+                choice = kept.recall(f"{method.label}: choice", choose)
+            figures = {name: work.figures(read[name], choice, tasks) for name in chosen}
+            rows.append(row_of(method, figures, choice))
+            console.info(f"{rows[-1].name}: {_told(rows[-1])}")
+        return Result.of(BENCHMARK, found, given, COLUMNS, rows)
+
+    return run_folder.carry_out(BENCHMARK, out, expected, overwrite, measure, _page, told=told, stage=run)
 
 
 def _linked(root: Path, scenes: Sequence[str], out: Path) -> Path:
@@ -187,14 +192,16 @@ class _Work:
         threads: to run on.
         overwrite: match anew.
         kept: the journal.
+        estimate: finds poses of pairs.
     """
 
     def __init__(
         self, method: Method, stores: Mapping[str, Path], root: Path, out: Path, model: Path | None, seed: int,
-        runs: int, threads: int, overwrite: bool, kept: Journal,
+        runs: int, threads: int, overwrite: bool, kept: Journal, estimate: Estimator,
     ):  # fmt: skip
         self._method, self._stores, self._root, self._out, self._model = method, stores, root, out, model
         self._seeds, self._threads, self._overwrite, self._kept = range(seed, seed + runs), threads, overwrite, kept
+        self._estimate = estimate
 
     def chosen(self, scene: Scene, ratios: Sequence[float], max_errors_px: Sequence[float]) -> dict[str, Any]:
         """The ratio and threshold of the highest stereo accuracy on a scene, in one run; the first of equal ones."""
@@ -242,7 +249,9 @@ class _Work:
 
         matches = self._matches(scene, scene.pairs, ratio, "stereo")
         told = f"{self._method.label}, {scene.name}: {what}"
-        return of_scene.stereo_errors(scene, self._files(scene), matches, max_error_px, seeds, self._threads, told)
+        return of_scene.stereo_errors(
+            scene, self._files(scene), matches, max_error_px, seeds, self._threads, told, self._estimate
+        )
 
     def _bags(self, scene: Scene, ratio: float, seed: int, label: str) -> Iterator[tuple[int, list[dict[str, Any]]]]:
         """Size -> of each bag errors, and registered photos."""
@@ -304,7 +313,7 @@ def _told(row: Row) -> str:
     return ", ".join(f"{task} {value:.1f} % at 10 deg" for task, value in told.items() if value is not None)
 
 
-def _write(out: Path, result: Result, expected: str, used: Settings) -> None:
+def _page(result: Result) -> run_folder.Page:
     from xdesc_jax.evaluate.benchmarks.drawing import shares_within
     from xdesc_jax.reports.chart import chart
     from xdesc_jax.reports.parts import Section
@@ -320,4 +329,4 @@ def _write(out: Path, result: Result, expected: str, used: Settings) -> None:
             caption="share of the stereo task's pairs whose rotation and direction of translation are off by no more",
         )  # fmt: skip
         sections.append(Section("Errors", [drawn]))
-    run_folder.write(out, result, expected, sentence, sections, used)
+    return sentence, sections

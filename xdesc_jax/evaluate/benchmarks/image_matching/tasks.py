@@ -18,12 +18,12 @@ import numpy as np
 from xdesc_jax import console
 from xdesc_jax.colmap.bindings.api import read_model
 from xdesc_jax.colmap.bindings.mapper import map_database
-from xdesc_jax.colmap.bindings.relative_pose import estimate_relative_pose
 from xdesc_jax.colmap.bindings.settings import MappingSettings
 from xdesc_jax.colmap.cameras import choose_intrinsics
 from xdesc_jax.colmap.model import Pose
 from xdesc_jax.evaluate.benchmarks.image_matching.scenes import Scene, relative
 from xdesc_jax.evaluate.benchmarks.pose_scores import pose_error_deg
+from xdesc_jax.evaluate.relative_ransac import Estimator
 from xdesc_jax.mapping.build import build_database
 from xdesc_jax.mapping.from_photos import NotReconstructed
 from xdesc_jax.mapping.mapper import verify
@@ -35,7 +35,7 @@ _BLOCK = 64  # pairs whose matches are in memory
 
 def stereo_errors(
     scene: Scene, files: Sequence[Path], matches: Path, max_error_px: float, seeds: Sequence[int], threads: int,
-    what: str,
+    what: str, estimate: Estimator,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """Pose errors of all pairs.
 
@@ -47,6 +47,7 @@ def stereo_errors(
         seeds: of RANSAC, one a run.
         threads: to run on.
         what: is done, for the progress bar.
+        estimate: finds the pose of a pair.
 
     Returns:
         [runs, P] degrees, inf without a pose; [P] matches of each pair.
@@ -60,7 +61,7 @@ def stereo_errors(
 
         def errors(pair: tuple[str, str], xy: tuple[np.ndarray, np.ndarray]) -> list[float]:
             k, true = [scene.intrinsics[name] for name in pair], scene.relative(*pair)
-            poses = [estimate_relative_pose(*xy, *k, max_error_px=max_error_px, seed=seed) for seed in seeds]
+            poses = [estimate(*xy, *k, max_error_px=max_error_px, seed=seed) for seed in seeds]
             return [pose_error_deg(None if pose is None else pose.pose, true) for pose in poses]
 
         columns, counts = [], []

@@ -24,8 +24,8 @@ from xdesc_jax.evaluate.benchmarks.places.deployments import EMBED, SCENARIOS, D
 from xdesc_jax.evaluate.benchmarks.places.maps import spatial_pairs, write_pair_list
 from xdesc_jax.evaluate.benchmarks.protocol import Benchmark, require
 from xdesc_jax.evaluate.benchmarks.results import Column, Result, Row
+from xdesc_jax.files.journal import Journal
 from xdesc_jax.files.whole import config_hash, content_hash, input_hash
-from xdesc_jax.reports.settings import Settings, defaults_of
 from xdesc_jax.translation.translator import Translator
 
 BENCHMARK = Benchmark(
@@ -246,22 +246,24 @@ class _Run:
             config += [[content_hash(path) for path, _ in translators], given["neighbors"], given["retrieval"]]
             expected = config_hash([*config, given["ratio"], given["seed"], [task.name for task in tasks]])
         given = {**given, "descriptors": list(stores)}
-        told = {"data": f"{found.root} ({found.text}; {found.verdict})", "rows": len(tasks), **given}
-        console.settings(f"xdesc benchmark run {self.benchmark.name} -> {out}", told, stage)
-        if not run_folder.finished(out, expected, self.overwrite):
-            with run_folder.journal(self.benchmark, out, expected, self.overwrite) as kept:
-                place = self._place(parts, queries, stores, truth)
-                lights = {light: list(of_light) for light, of_light in cameras.items()}
-                rows = []
-                for task in tasks:
-                    rows.append(row_of(task, kept.recall(task.name, partial(localised, task, place)), lights))
-                    shares = (f"{rows[-1].values[f'{light} localised']:.1f} % by {light}" for light in lights)
-                    console.info(f"{rows[-1].name}: localised {', '.join(shares)}")
-                columns = (*query_scores.columns(list(lights), truth is not None), Column("map points", "", 0))
-                result = Result.of(self._named(parts), found, given, columns, rows)
-                _write(out, result, expected, Settings.of(given, defaults_of(stage)), truth is not None)
+        told = {"data": found.told, "rows": len(tasks), **given}
+
+        def measure(kept: Journal) -> Result:
+            place = self._place(parts, queries, stores, truth)
+            lights = {light: list(of_light) for light, of_light in cameras.items()}
+            rows = []
+            for task in tasks:
+                rows.append(row_of(task, kept.recall(task.name, partial(localised, task, place)), lights))
+                shares = (f"{rows[-1].values[f'{light} localised']:.1f} % by {light}" for light in lights)
+                console.info(f"{rows[-1].name}: localised {', '.join(shares)}")
+            columns = (*query_scores.columns(list(lights), truth is not None), Column("map points", "", 0))
+            return Result.of(self._named(parts), found, given, columns, rows)
+
+        result = run_folder.carry_out(
+            self.benchmark, out, expected, self.overwrite, measure, _page, told=told, stage=stage
+        )
         console.info(f"files of poses, as the benchmark's server takes them: {out / SUBMISSIONS}")
-        return run_folder.show(out)
+        return result
 
     def _named(self, parts: aachen_data.Aachen) -> Benchmark:
         """The paper measured v1; results of v1.1 have another name, and nothing of the paper's beside them."""
@@ -293,11 +295,12 @@ def row_of(task: Task, figures: dict[str, Any], lights: dict[str, list[str]]) ->
     return Row(task.name, values, task.deployment.scenario, task.paper, detail)
 
 
-def _write(out: Path, result: Result, expected: str, used: Settings, known: bool) -> None:
+def _page(result: Result) -> run_folder.Page:
     from xdesc_jax.evaluate.benchmarks.places.query_chart import section
 
+    known = result.settings["reference"] is not None
     first = next(column.key for column in result.columns)
     best = max(result.rows, key=lambda row: row.values[first] or 0)
     what = "localised" if not known else f"within {first.partition(' ')[2]}"
     sentence = f"{best.name} is best: {best.values[first]:.1f} % of the queries of {first.partition(' ')[0]} {what}."
-    run_folder.write(out, result, expected, sentence, [section(result.rows, known)], used)
+    return sentence, [section(result.rows, known)]

@@ -16,9 +16,9 @@ import dataclasses
 import struct
 from pathlib import Path
 
+from xdesc_jax.colmap.foreign import nvm
 from xdesc_jax.colmap.lists import read_queries
 from xdesc_jax.colmap.model import Camera, Pose
-from xdesc_jax.colmap.nvm import count_nvm, read_nvm
 from xdesc_jax.colmap.text_model import count_entries
 from xdesc_jax.evaluate.benchmarks.places.maps import write_posed
 from xdesc_jax.evaluate.benchmarks.protocol import Checked, fingerprint
@@ -79,7 +79,7 @@ class Aachen:
 
         if self.version == V1_1:
             return self.model, read_model(self.model).poses
-        poses = read_nvm(self.model)
+        poses = nvm.read_poses(self.model)
         known = {name: c for name, c in read_queries(self.root / INTRINSICS, poses).items() if c is not None}
         return write_posed(out, poses, known), poses
 
@@ -152,7 +152,7 @@ def _map_size(found: Aachen, problems: list[str], files: list[Path]) -> int | No
         problems[-len(missing)] += f" (or the folder {MODELS[V1_1]})"
         return None
     try:
-        return count_nvm(found.model)
+        return nvm.count_photos(found.model)
     except ValueError as error:
         problems.append(str(error))
         return None

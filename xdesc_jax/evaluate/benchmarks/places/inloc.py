@@ -32,7 +32,6 @@ from xdesc_jax.features.keypoints import COLMAP_CENTER
 from xdesc_jax.features.store import FeatureStore
 from xdesc_jax.files.journal import Journal
 from xdesc_jax.files.whole import config_hash, content_hash, input_hash
-from xdesc_jax.reports.settings import Settings, defaults_of
 from xdesc_jax.translation.translator import Translator
 
 BENCHMARK = Benchmark(
@@ -129,21 +128,21 @@ def run(
         config += [truth_hash, retrieval, ratio, min_inliers, max_error_px, seed, [task.label for task in tasks]]
         expected = config_hash(config)
     given["descriptors"] = list(stores)
-    told = {"data": f"{found.root} ({found.text}; {found.verdict})", "rows": len(tasks), **given}
-    console.settings(f"xdesc benchmark run {BENCHMARK.name} -> {out}", told, run)
+    told = {"data": found.told, "rows": len(tasks), **given}
     out = Path(out)
-    if not run_folder.finished(out, expected, overwrite):
-        with run_folder.journal(BENCHMARK, out, expected, overwrite) as kept:
-            chosen = retrieved.found(pairs, global_features, place.queries, place.photos, retrieval)
-            assert chosen is not None  # one of them is given
-            limits = Limits(ratio, min_inliers, max_error_px, seed, overwrite)
-            work = Work(place, stores, chosen, write_pair_list(out / "pairs-queries.txt", chosen), out, model, limits)
-            rows = [_row(task, work, kept, truth) for task in tasks]
-            columns = query_scores.columns([GROUP], truth is not None, LIMITS)
-            result = Result.of(BENCHMARK, found, given, columns, rows)
-            _write(out, result, expected, Settings.of(given, defaults_of(run)), truth is not None)
+
+    def measure(kept: Journal) -> Result:
+        chosen = retrieved.found(pairs, global_features, place.queries, place.photos, retrieval)
+        assert chosen is not None  # one of them is given
+        limits = Limits(ratio, min_inliers, max_error_px, seed, overwrite)
+        work = Work(place, stores, chosen, write_pair_list(out / "pairs-queries.txt", chosen), out, model, limits)
+        rows = [_row(task, work, kept, truth) for task in tasks]
+        columns = query_scores.columns([GROUP], truth is not None, LIMITS)
+        return Result.of(BENCHMARK, found, given, columns, rows)
+
+    result = run_folder.carry_out(BENCHMARK, out, expected, overwrite, measure, _page, told=told, stage=run)
     console.info(f"files of poses, as the benchmark's server takes them: {out / SUBMISSIONS}")
-    return run_folder.show(out)
+    return result
 
 
 @dataclasses.dataclass(frozen=True)
@@ -264,11 +263,12 @@ def pose_of(
     return len(np.unique(xy[seen][found.inlier], axis=0)), found.pose
 
 
-def _write(out: Path, result: Result, expected: str, used: Settings, known: bool) -> None:
+def _page(result: Result) -> run_folder.Page:
     from xdesc_jax.evaluate.benchmarks.places.query_chart import section
 
+    known = result.settings["reference"] is not None
     first = result.columns[0]
     best = max(result.rows, key=lambda row: row.values[first.key] or 0)
     what = first.key.removeprefix(f"{GROUP} ")
     sentence = f"{best.name} is best: {best.values[first.key]:.1f} % {f'within {what}' if known else what}."
-    run_folder.write(out, result, expected, sentence, [section(result.rows, known)], used)
+    return sentence, [section(result.rows, known)]

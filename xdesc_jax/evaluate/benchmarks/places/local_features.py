@@ -30,8 +30,8 @@ from xdesc_jax.evaluate.benchmarks.tables import PAPER_NAMES
 from xdesc_jax.evaluate.covisibility import Covisibility, covisibility
 from xdesc_jax.evaluate.poses import MAPPING, Scale, label
 from xdesc_jax.evaluate.sfm import measure
+from xdesc_jax.files.journal import Journal
 from xdesc_jax.files.whole import config_hash, content_hash, input_hash
-from xdesc_jax.reports.settings import Settings, defaults_of
 from xdesc_jax.translation.translator import Translator
 
 BENCHMARK = Benchmark(
@@ -133,23 +133,22 @@ def run(
         config = [BENCHMARK.name, VERSION, found.fingerprint, hashes, content_hash(model) if model else None, truth]
         expected = config_hash([*config, names, ratio, seed, plan])
     given["descriptors"] = names
-    told = {"data": f"{found.root} ({found.text}; {found.verdict})", "rows": len(plan) * len(places), **given}
-    console.settings(f"xdesc benchmark run {BENCHMARK.name} -> {out}", told, run)
-    if not run_folder.finished(out, expected, overwrite):
-        with run_folder.journal(BENCHMARK, out, expected, overwrite) as kept:
-            rows = []
-            for collection, stores in places:
-                if overwrite:
-                    _clear(out / collection.folder.name)
-                place = _place(collection, stores, out / collection.folder.name, model, truth, ratio, seed, threads)
-                for method, descriptor in plan:
-                    make = partial(figures, place, method, descriptor, seed)
-                    entry = kept.recall(f"{collection.folder.name}, {method}: {descriptor}", make)
-                    rows.append(row_of(collection, method, descriptor, entry))
-                    console.info(f"{rows[-1].name}: registered {rows[-1].values['localised']:.1f} %")
-            result = Result.of(BENCHMARK, found, given, _columns(rows), rows)
-            _write(out, result, expected, Settings.of(given, defaults_of(run)))
-    return run_folder.show(out)
+    told = {"data": found.told, "rows": len(plan) * len(places), **given}
+
+    def measure(kept: Journal) -> Result:
+        rows = []
+        for collection, stores in places:
+            if overwrite:
+                _clear(out / collection.folder.name)
+            place = _place(collection, stores, out / collection.folder.name, model, truth, ratio, seed, threads)
+            for method, descriptor in plan:
+                make = partial(figures, place, method, descriptor, seed)
+                entry = kept.recall(f"{collection.folder.name}, {method}: {descriptor}", make)
+                rows.append(row_of(collection, method, descriptor, entry))
+                console.info(f"{rows[-1].name}: registered {rows[-1].values['localised']:.1f} %")
+        return Result.of(BENCHMARK, found, given, _columns(rows), rows)
+
+    return run_folder.carry_out(BENCHMARK, out, expected, overwrite, measure, _page, told=told, stage=run)
 
 
 def _chosen(root: Path, scenes: Sequence[str]) -> list[Collection]:
@@ -271,7 +270,7 @@ def _columns(rows: Sequence[Row]) -> list[Column]:
     ]  # fmt: skip
 
 
-def _write(out: Path, result: Result, expected: str, used: Settings) -> None:
+def _page(result: Result) -> run_folder.Page:
     import numpy as np
 
     from xdesc_jax.evaluate import map_drawing
@@ -291,4 +290,4 @@ def _write(out: Path, result: Result, expected: str, used: Settings) -> None:
                 )
             )  # fmt: skip
     sections = [Section("Co-visibility", pictures)] if pictures else []
-    run_folder.write(out, result, expected, sentence, sections, used)
+    return sentence, sections

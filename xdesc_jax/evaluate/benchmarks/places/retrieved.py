@@ -9,14 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
-from xdesc_jax.descriptors import unit_rows
-from xdesc_jax.files.hdf5 import array, groups_with, open_file
+from xdesc_jax.matching.global_features import GlobalFeatures
+from xdesc_jax.matching.pair_choice import similar_pairs
 from xdesc_jax.matching.pairs import read_pairs
 
-GLOBAL = "global_descriptor"
-_BLOCK = 1024  # queries compared at a time
 _SHOWN = 5
 
 
@@ -77,38 +73,17 @@ def nearest(path: Path, queries: Sequence[str], photos: Sequence[str], top: int)
     """The photos with the most similar global features (cosine), the first by name of equal ones.
 
     Args:
-        path: .h5 of hloc's layout, with all queries and photos.
+        path: .h5 of hloc's layout, with all queries and photos (see `matching.global_features`).
         queries, photos: names.
         top: photos a query; all where there are no more.
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: photos that it lacks, or features that are not of one width, finite and above zero.
+        ValueError: photos that it lacks, features that are not of one width or not finite, or a query that has none
+            but zeros.
     """
-    ordered = sorted(photos)
-    with open_file(path, "file of global features") as file:
-        held = frozenset(groups_with(file, GLOBAL))
-        if missing := [name for name in [*queries, *ordered] if name not in held]:
-            raise ValueError(
-                f"{path}: has no {GLOBAL} of {len(missing)} photos, first {missing[:_SHOWN]} (it has {len(held)})"
-            )
-        width = None
-        rows: list[list[np.ndarray]] = []
-        for names in (queries, ordered):
-            rows.append([])
-            for name in names:
-                try:
-                    row = array(file[name], GLOBAL, np.float32, (width,))
-                except ValueError as error:
-                    raise ValueError(f"{path}: {name!r}: {error}") from error
-                if not (np.isfinite(row).all() and row.any()):
-                    raise ValueError(f"{path}: {name!r}: {GLOBAL} is zero or not finite")
-                width = len(row)
-                rows[-1].append(row)
-    of_queries, of_photos = (unit_rows(np.stack(side)) for side in rows)
-    pairs = []
-    for start in range(0, len(queries), _BLOCK):
-        cosine = of_queries[start : start + _BLOCK] @ of_photos.T
-        best = np.argsort(-cosine, axis=1, kind="stable")[:, :top]
-        pairs += [(queries[start + i], ordered[j]) for i, row in enumerate(best.tolist()) for j in row]
+    pairs = list(similar_pairs(queries, sorted(photos), GlobalFeatures([path]), top))
+    served = {query for query, _ in pairs}
+    if lacking := [name for name in queries if name not in served]:
+        raise ValueError(f"{path}: global features of {len(lacking)} queries are zero, first {lacking[:_SHOWN]}")
     return pairs
