@@ -2,11 +2,12 @@
 
     python -m pipelines.mixed --photos PHOTOS --scenes SCENES --calibration OTHER_SCENES --out runs/mixed
 
-A map of COLMAP's SIFT serves devices that send XFeat or ALIKED, and the other way round. Rows of all three stand at
-COLMAP's keypoints, and those of the networks at each network's own, too, where it looks when it is used. SCENES give
-the figures of the card, OTHER_SCENES (`xdesc scenes`, of photos kept out of training) the matching ratios. Finished
-steps are skipped, and rendering, extraction and training go on where they stopped. Needs the extra `learned` and its
-weights (`xdesc weights install xfeat aliked-n16rot`).
+A map of COLMAP's SIFT serves devices that send XFeat or ALIKED, and the other way round. Rows of all descriptors stand
+at COLMAP's keypoints, and those of the networks at each network's own, too, where it looks when it is used. Three
+descriptors make the joint space; the others are trained with them from there, and then added to that very space. SCENES
+give the figures of the card, OTHER_SCENES (`xdesc scenes`, of photos kept out of training) the matching ratios.
+Finished steps are skipped, and rendering, extraction and training go on where they stopped. Needs the extra `learned`
+and its weights (`xdesc weights install xfeat aliked-n16rot aliked-n16 disk`), of which DISK's takes the most time.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from xdesc_jax.networks.frames import IMAGE
 from xdesc_jax.train.translators.run import train
 
 KEYPOINTS = "colmap"
+ADDED = ("aliked-n16", "disk", "opencv-sift", "orb", "brief")
 
 
 def mixed(
@@ -59,7 +61,7 @@ def mixed(
         The model file.
     """
     config: TrainConfig = load_config("mixed")
-    names = config.descriptors
+    names = (*config.descriptors, *ADDED)
     learned = tuple(name for name in names if get_spec(name).frame == IMAGE)
     own = {name: learned for name in learned if len(learned) > 1}
     views(photos, out / "photos", settings=ViewSettings(views=views_per_photo, side=side), processes=processes)
@@ -72,11 +74,19 @@ def mixed(
         )  # fmt: skip
     paired = tuple(out / "features" / keypoints for keypoints in sets)
     records(out / "records", paired=paired, format="npy", split_by="folder")
+    models = {n: out / f"{n}.safetensors" for n in ("first", "second", "together", "mixed-raw", "mixed")}
     train(config, out / "records", out / "first")
-    first, raw, model = (out / f"{name}.safetensors" for name in ("first", "mixed-raw", "mixed"))
-    export(out / "first", first, which="latest")
-    train(again(config), out / "records", out / "second", init=first)
-    export(out / "second", raw, which="latest", dtype="float16")
+    export(out / "first", models["first"], which="latest")
+    train(again(config), out / "records", out / "second", init=models["first"])
+    export(out / "second", models["second"], which="latest", dtype="float16")
+    train(together(config), out / "records", out / "together", init=models["second"])
+    export(out / "together", models["together"], which="latest")
+    train(
+        added(config), out / "records", out / "added",
+        init=models["second"], freeze="all", add=ADDED, start=models["together"],
+    )  # fmt: skip
+    raw, model = models["mixed-raw"], models["mixed"]
+    export(out / "added", raw, which="latest", dtype="float16")
     calibrate(
         raw, calibration, out=model, keypoints=KEYPOINTS, max_keypoints=MAX_KEYPOINTS, weights=weights, overwrite=True
     )
@@ -84,7 +94,7 @@ def mixed(
         scenes, out=out / "homography", model=model, keypoints=KEYPOINTS, max_keypoints=MAX_KEYPOINTS,
         descriptors=names, weights=weights, processes=processes,
     )  # fmt: skip
-    trainings = [out / "first", out / "second"]
+    trainings = [out / name for name in ("first", "second", "together", "added")]
     write_json(model.with_suffix(".json"), card("mixed", model, trainings, results) | {"keypoints": KEYPOINTS})
     console.result(model)
     return model
@@ -93,6 +103,29 @@ def mixed(
 def again(config: TrainConfig) -> TrainConfig:
     """The second training: the same rows in another order, from a slightly lower rate down to zero."""
     return dataclasses.replace(config, data_seed=1, optimizer=dataclasses.replace(config.optimizer, learning_rate=8e-4))
+
+
+def together(config: TrainConfig) -> TrainConfig:
+    """All descriptors in one space, from that of the second training, which moves: where the added ones start from.
+
+    A random target a source and step, with eight descriptors three times the rows in the time of all pairs. Every
+    encoder looks at its neighbours.
+    """
+    return dataclasses.replace(
+        config,
+        descriptors=(*config.descriptors, *ADDED),
+        data_seed=3,
+        model=dataclasses.replace(config.model, context=dataclasses.replace(config.model.context, of="every")),
+        loss=dataclasses.replace(config.loss, variant="linear"),
+    )
+
+
+def added(config: TrainConfig) -> TrainConfig:
+    """The added descriptors alone, towards the space of the second training, which stays as it is."""
+    steps = dataclasses.replace(config.optimizer, learning_rate=6e-4, warmup_steps=50)
+    return dataclasses.replace(
+        together(config), descriptors=config.descriptors, data_seed=4, optimizer=steps, loss=config.loss
+    )
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ def test_a_translator_comes_out_calibrated_in_half_precision_and_with_a_card(tmp
 
 def test_mixed_comes_out_with_context_calibrated_and_with_a_card(tmp_path, monkeypatch):
     """Views of photos, rows of two networks that see them upright, at the SIFT keypoints and at each network's own, a
-    training with context, and a second one."""
+    training with context, a second one, and a further descriptor that is trained with them and then added."""
     monkeypatch.setattr(descriptors, "_REGISTRY", dict(descriptors._REGISTRY))
     for name in ("fake", "other"):
         upright = DescriptorSpec(name, 16, frame="image", hidden=(24,))
@@ -73,9 +73,10 @@ def test_mixed_comes_out_with_context_calibrated_and_with_a_card(tmp_path, monke
     for i in range(4):
         cv2.imwrite(str(photos / f"{i}.png"), np.maximum(blobs(i), 9))
     known = scenes(tmp_path / "scenes", photos=photos, views=1, limit=1, validation_share=None)
-    looking = dataclasses.replace(MODEL, context=ContextConfig("every", 2, 1, 8, 1))
+    looking = dataclasses.replace(MODEL, context=ContextConfig("keypoint", 2, 1, 8, 1))
     base = dataclasses.replace(BASE, descriptors=("colmap-sift", "fake", "other"), model=looking)
     monkeypatch.setattr(mixed, "load_config", {"mixed": base}.__getitem__)
+    monkeypatch.setattr(mixed, "ADDED", ("brief",))
     inputs = {"photos": photos, "scenes": known, "calibration": known, "out": tmp_path / "out", "processes": 1}
     inputs |= {"weights": (f"fake={weights}", f"other={weights}"), "side": 200}
     model = mixed.mixed(**inputs)
@@ -83,11 +84,18 @@ def test_mixed_comes_out_with_context_calibrated_and_with_a_card(tmp_path, monke
     assert mixed.mixed(**inputs) == model and model.read_bytes() == before  # finished steps are skipped
     translator = Translator.load(model)
     held = {set.name: sorted(file.stem for file in set.glob("*.h5")) for set in (tmp_path / "out/features").iterdir()}
-    assert held == {"colmap": ["colmap-sift", "fake", "other"], "fake": ["fake", "other"], "other": ["fake", "other"]}
-    assert translator.names == ["colmap-sift", "fake", "other"] and len(translator.bundle.contexts) == 3
+    assert held == {
+        "colmap": ["brief", "colmap-sift", "fake", "other"],
+        "fake": ["fake", "other"],
+        "other": ["fake", "other"],
+    }
+    assert translator.names == ["brief", "colmap-sift", "fake", "other"]
+    assert sorted(translator.bundle.contexts) == ["brief", "colmap-sift"]
+    assert translator.space_id == Translator.load(tmp_path / "out" / "second.safetensors").space_id
+    assert len(Translator.load(tmp_path / "out" / "together.safetensors").bundle.contexts) == 4
     assert translator.bundle.ratios and translator.self_check() < 1e-5
     card = json.loads(model.with_suffix(".json").read_text())
-    assert list(card["steps_by_training"]) == ["first", "second"] and card["keypoints"] == "colmap"
+    assert list(card["steps_by_training"]) == ["first", "second", "together", "added"] and card["keypoints"] == "colmap"
     assert {"colmap-sift->fake", "fake->colmap-sift"} <= set(card["figures"]["homography"]["translation"])
 
 
