@@ -61,8 +61,8 @@ def test_shuffled_rows_give_no_pose_better_than_chance(written, tmp_path):
 def test_stereo_by_poselib_finds_the_poses_of_exact_features(written, tmp_path):
     pytest.importorskip("poselib", reason="needs the poselib extra")
     files = (write_features(tmp_path / "f"),)
-    asked = {"features": files, "descriptors": ("own-a",), "tasks": ("stereo",), "ratios": (1.0,), "max_errors_px": (1.0,), "runs": 1}
-    (row,) = run(data=written, out=tmp_path / "out", ransac="poselib", **asked).rows
+    asked = {"ratios": (1.0,), "max_errors_px": (1.0,), "runs": 1, "descriptors": ("own-a",), "tasks": ("stereo",)}
+    (row,) = run(data=written, out=tmp_path / "out", features=files, ransac="poselib", **asked).rows
     assert row.values["stereo AUC 5 deg"] > 99
 
 
