@@ -133,9 +133,9 @@ def train(
 
     with closing(Checkpoints(run, run_hash)) as checkpoints:
         with console.status("preparing the networks"):
-            state, start = _begin(checkpoints, plain, config, start_bundle if frozen else bundle, rows, statistics)
+            state, position = _begin(checkpoints, plain, config, start_bundle if frozen else bundle, rows, statistics)
         fit(
-            state, start, step, devices, devices.batches(training), validate, checkpoints, run, config,
+            state, position, step, devices, devices.batches(training), validate, checkpoints, run, config,
             keys_of(config), hyper_of(config),
         )  # fmt: skip
     if hosts.is_lead():
