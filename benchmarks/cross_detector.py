@@ -30,13 +30,14 @@ from xdesc_jax.networks.views import AS_IT_LIES, View, seen
 from xdesc_jax.translation.translator import EMBEDDING, Translator
 
 Line = Callable[[str, Sequence[object]], None]
-Side = tuple[np.ndarray, np.ndarray]  # positions [N, 2], canonical rows [N, D]
+Side = tuple[np.ndarray, np.ndarray]  # positions [N, 2], canonical rows [N, D] or packed bits
 
 
 def side(store: FeatureStore, name: str) -> Side:
     """The valid keypoints and rows of a photo."""
     photo = store.read(name)
-    return photo.keypoints[photo.valid], from_stored(photo.descriptors[photo.valid], store.spec, str(store.path))
+    rows = photo.descriptors[photo.valid]  # bits stay packed, as matching takes them
+    return photo.keypoints[photo.valid], rows if store.spec.binary else from_stored(rows, store.spec, str(store.path))
 
 
 def translated(
@@ -47,7 +48,8 @@ def translated(
     at: np.ndarray | None = positions
     if frames is not None:
         frames, at = seen(frames[photo.valid], positions, view)
-    return positions, translator.translate(photo.descriptors[photo.valid], source, target, frames=frames, positions=at)
+    rows, packed = photo.descriptors[photo.valid], translator.spec(source).binary
+    return positions, translator.translate(rows, source, target, packed=packed, frames=frames, positions=at)
 
 
 def opened(model: str) -> Translator:
@@ -58,7 +60,7 @@ def opened(model: str) -> Translator:
 def correct(pair: PhotoPair, query: Side, database: Side) -> int:
     """Mutual nearest neighbours that lie within 3 px of where they belong."""
     truth = GroundTruth.of(query[0], database[0], pair.correspondence)
-    rows, columns = match(query[1], database[1]).indices.T
+    rows, columns = match(query[1], database[1], binary=query[1].dtype == np.uint8).indices.T
     return int((truth.errors(rows, columns) <= CORRECT_PX).sum())
 
 
