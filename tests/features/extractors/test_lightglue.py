@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(bool(LACKING), reason=f"lacking {', '.join(LACKI
 # Crops of one photo: left, top, width and height.
 CROPS = {"a.png": (60, 40, 224, 160), "sub/b.png": (90, 55, 203, 171), "c.png": (75, 30, 160, 192)}
 KEYPOINTS = 150
-TOLERANCE = 1e-4
+TOLERANCE = 5e-4  # of scores: nine layers of float32, whose sums the two callers begin at keypoints rounded otherwise
 
 
 @pytest.fixture(scope="module", autouse=True)
