@@ -114,7 +114,7 @@ for make in (translator, context, descriptor):
         off = np.linalg.norm(found - one) / np.linalg.norm(one)
         print(json.dumps([make.__name__, form, count, float(off), abs(found_loss / loss - 1)]))
 """
-CASES = [("pmap", 8), ("sharded", 1), ("sharded", 8)]  # of eight devices, one has a row beside padding and one has none
+CASES = [("pmap", 2), ("pmap", 8), ("sharded", 1), ("sharded", 2), ("sharded", 8)]
 
 
 @pytest.fixture(scope="module")
