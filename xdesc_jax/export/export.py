@@ -276,12 +276,9 @@ def reference(model: TrainedModel, samples: Mapping[str, np.ndarray]) -> ParityS
         # The sample's rows are of one photo.
         assert model.context is not None
         of, at = frames[source] if framed else None, positions[source]
-        sigmas = np.ones(len(at)) if of is None else of[:, 0]
-        near = neighbours.find(at, sigmas, *model.context.neighbours(framed))
-        around = look_around(
-            jnp.asarray(rows[near]), of, None if of is None else of[near], at[near] - at[:, None],
-            near != neighbours.NONE, model.harmonics,
-        )  # fmt: skip
+        near = neighbours.find(at, None if of is None else of[:, 0], *model.context.neighbours(framed))
+        others, offsets, mask = None if of is None else of[near], at[near] - at[:, None], near != neighbours.NONE
+        around = look_around(jnp.asarray(rows[near]), of, others, offsets, mask, model.harmonics)
         return jnp.concatenate([x, pooled([(a["kernel"], a["bias"]) for a in layers], x, around)], axis=1)
 
     embeddings: dict[str, np.ndarray] = {}

@@ -12,13 +12,13 @@ NONE = -1  # stands for a neighbour that is not there
 
 
 def find(
-    positions: np.ndarray, sigmas: np.ndarray, nearest: int, larger: int, usable: np.ndarray | None = None
+    positions: np.ndarray, sigmas: np.ndarray | None, nearest: int, larger: int, usable: np.ndarray | None = None
 ) -> np.ndarray:
     """The neighbours of each keypoint of a photo.
 
     Args:
         positions: [N, 2] px.
-        sigmas: [N] px, over 0.
+        sigmas: [N] px, over 0; None where keypoints have none, and none is larger.
         nearest: how many of the nearest keypoints, whatever their size.
         larger: how many of the nearest keypoints whose sigma is in a higher octave (next power of two) than its own.
         usable: bool [N], keypoints that have neighbours and are some; None for all.
@@ -28,7 +28,7 @@ def find(
     """
     found = np.full((len(positions), nearest + larger), NONE, np.int32)
     if usable is not None:
-        own = find(positions[usable], sigmas[usable], nearest, larger)
+        own = find(positions[usable], None if sigmas is None else sigmas[usable], nearest, larger)
         found[usable] = np.where(own == NONE, NONE, np.flatnonzero(usable)[own])
         return found
     if len(positions) < 2:
@@ -36,8 +36,10 @@ def find(
     everything = np.arange(len(positions))
     if nearest:
         found[:, :nearest] = _nearest(positions, everything, everything, nearest)
+    if not larger or sigmas is None:
+        return found
     octaves = np.floor(np.log2(sigmas)).astype(np.int64)
-    for octave in np.unique(octaves) if larger else ():
+    for octave in np.unique(octaves):
         asking, asked = np.flatnonzero(octaves == octave), np.flatnonzero(octaves > octave)
         if len(asked):
             found[asking, nearest:] = _nearest(positions, asking, asked, larger)

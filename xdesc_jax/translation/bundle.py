@@ -34,7 +34,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -249,8 +249,7 @@ class Bundle:
             version = _FRAMED_VERSION
             values["frame"] = {"space": self.frame, "harmonics": self.harmonics, "log2_sigma": self.log2_sigma}
         if (form := form_of(self.context)) is not None:
-            unframed = any(not self.takes_frames(f"encoder/{name}") for name in self.contexts)
-            version = VERSION if unframed else _CONTEXT_VERSION
+            version = VERSION if _whose(self.contexts, self.specs) == "every" else _CONTEXT_VERSION
             values["context"] = form
         texts = {name: json_text(value, f"{name} of the model file") for name, value in values.items()}
         return {"format": FORMAT, "version": str(version), **texts}
@@ -336,6 +335,12 @@ def form_of(context: ContextConfig | None) -> dict[str, int] | None:
     return None if context is None else {field: getattr(context, field) for field in CONTEXT_FIELDS}
 
 
+def _whose(contexts: Mapping[str, Layers], specs: Mapping[str, DescriptorSpec]) -> Literal["keypoint", "every"]:
+    """Whose encoders look at neighbours, as `ContextConfig.of` says it."""
+    framed = all(specs[name].frame == frame_form.KEYPOINT for name in contexts)
+    return "keypoint" if framed else "every"
+
+
 def _check_format(header: Mapping[str, str]) -> None:
     if header.get("format") != FORMAT:
         raise ValueError(f"format is {header.get('format')!r}, expected {FORMAT!r}")
@@ -346,7 +351,7 @@ def _check_format(header: Mapping[str, str]) -> None:
 
 def _parse(header: Mapping[str, str], tensors: dict[str, np.ndarray]) -> Bundle:
     specs = [DescriptorSpec.from_dict(fields) for fields in json.loads(header["specs"])]
-    names = [spec.name for spec in specs]
+    names, of = [spec.name for spec in specs], {spec.name: spec for spec in specs}
     networks = parts.read_networks(tensors, json.loads(header["layers"]))
     contexts = parts.read_contexts(tensors, names)
     statistics, sample = parts.read_statistics(tensors, names), parts.read_sample(tensors, names)
@@ -357,10 +362,10 @@ def _parse(header: Mapping[str, str], tensors: dict[str, np.ndarray]) -> Bundle:
         if not isinstance(value, dict):
             raise ValueError(f"{entry} is a JSON {type(value).__name__}, expected an object")
     frame: dict[str, Any] = json.loads(header.get("frame", "{}"))
-    context = json.loads(header["context"]) if "context" in header else None
+    form = json.loads(header["context"]) if "context" in header else None
     return Bundle(
         kind=json.loads(header["kind"]),
-        specs={spec.name: spec for spec in specs},
+        specs=of,
         embedding_width=json.loads(header["embedding_width"]),
         networks=networks,
         statistics=statistics,
@@ -373,9 +378,5 @@ def _parse(header: Mapping[str, str], tensors: dict[str, np.ndarray]) -> Bundle:
         harmonics=frame.get("harmonics", frame_form.HARMONICS),
         log2_sigma=frame.get("log2_sigma"),
         contexts=contexts,
-        context=None
-        if context is None
-        else ContextConfig(
-            "every" if int(header["version"]) == VERSION else "keypoint", **{f: context[f] for f in CONTEXT_FIELDS}
-        ),
+        context=None if form is None else ContextConfig(_whose(contexts, of), **{f: form[f] for f in CONTEXT_FIELDS}),
     )

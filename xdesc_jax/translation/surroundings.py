@@ -37,7 +37,7 @@ class Surroundings:
     ):  # fmt: skip
         self._layers, self._width = layers, context.output_width(config.width, config.heads)
         self._x, self._frames, self._positions = x, frames, positions
-        sigmas = np.ones(len(x)) if frames is None else frames[:, 0]
+        sigmas = None if frames is None else frames[:, 0]
         self._near = neighbours.find(positions, sigmas, *config.neighbours(frames is not None), usable)
         self._projected = context.project(layers, x) + layers[1][1]  # with the bias of `geometry`, once a row
         self._tokens = np.empty((2, min(POOL_ROWS, len(x)), self._near.shape[1], config.width), self._projected.dtype)

@@ -54,7 +54,7 @@ def start_from_bundle(
     for name in encoders:
         source = name.split("/")[1]
         layers = scaled(bundle, name, scales)
-        if networks.takes_context(name) and not bundle.takes_context(name):
+        if _begins_to_look(name, networks, bundle):
             layers = _looking(layers, state.params[name]["linear0"]["kernel"].shape[0])
         elif networks.takes_context(name):
             key = mlp.context_key(name)
@@ -116,7 +116,7 @@ def _check(name: str, bundle: Bundle, networks: Networks, state: TrainState, fro
     linears = sum(layer.startswith("linear") for layer in state.params[name])
     wanted = [state.params[name][f"linear{i}"]["kernel"].shape for i in range(linears)]
     held = [kernel.shape for kernel, _ in bundle.networks[name]]
-    if networks.takes_context(name) and not bundle.takes_context(name):  # see `_looking`
+    if _begins_to_look(name, networks, bundle):  # see `_looking`
         held[0] = (wanted[0][0], held[0][1])
     ends = [(shapes[0][0], shapes[-1][1]) for shapes in (held, wanted)]
     if ends[0] != ends[1] if frozen else held != wanted:
@@ -135,6 +135,10 @@ def scaled(bundle: Bundle, name: str, scales: Mapping[str, float]) -> list[tuple
         factor = np.float32(scales[target[0] if target else source])
         layers[-1] = (layers[-1][0] / factor, layers[-1][1] / factor)
     return layers
+
+
+def _begins_to_look(name: str, networks: Networks, bundle: Bundle) -> bool:
+    return networks.takes_context(name) and not bundle.takes_context(name)
 
 
 def _looking(layers: list[tuple[np.ndarray, np.ndarray]], inputs: int) -> list[tuple[np.ndarray, np.ndarray]]:
