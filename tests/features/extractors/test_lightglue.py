@@ -32,9 +32,7 @@ pytestmark = pytest.mark.skipif(bool(LACKING), reason=f"lacking {', '.join(LACKI
 # Crops of one photo: left, top, width and height.
 CROPS = {"a.png": (60, 40, 224, 160), "sub/b.png": (90, 55, 203, 171), "c.png": (75, 30, 160, 192)}
 KEYPOINTS = 150
-TOLERANCE = (
-    1e-4  # of scores, of the same rows to the last bit: nine layers make 2e-4 of rows that are rounded otherwise
-)
+TOLERANCE = 1e-4  # of scores, of rows that are the same to the last bit: nine layers make 2e-4 of others
 
 
 @pytest.fixture(scope="module", autouse=True)
