@@ -174,7 +174,6 @@ def test_another_model_file_in_the_run_directory_is_refused(grown, exported, tmp
         ({"add": ("toy-plain",)}, r"already holds \['toy-plain'\]"),
         ({"add": ("sift",)}, r"the records lack \['sift'\]"),
         ({"config": {"descriptors": ("sift",)}}, r"the model lacks \['sift'\]"),
-        ({"config": {"loss": LossConfig("linear")}}, "variant is 'linear'"),
         ({"config": {"model": ModelConfig(embedding_width=9)}}, "encoder/toy-bits has layers"),
         (
             {"start": "model"},

@@ -17,7 +17,7 @@ from xdesc_jax.networks import mlp
 from xdesc_jax.train import parallel
 from xdesc_jax.train.optimizer import SCHEDULES, Numbers, learning_rate_factor
 from xdesc_jax.train.translators.inputs import Statistics
-from xdesc_jax.train.translators.objective import pairs_of
+from xdesc_jax.train.translators.objective import Triplet, encoder_decoder_loss, pairs_of
 from xdesc_jax.train.translators.preparation import step_of
 from xdesc_jax.train.translators.step import (
     Hyper,
@@ -121,6 +121,7 @@ CASES = [
     ({"variant": "linear", "target_matching": True, "distance": "squared"}, 7),
     ({"kind": "pair", "target_matching": True}, 7),
     ({"variant": "quadratic", "target_matching": True, "frozen": True}, 7),
+    ({"variant": "linear", "target_matching": True, "frozen": True}, 7),
 ]
 
 
@@ -315,8 +316,24 @@ def test_pairs_of_frozen_descriptors_are_left_out():
     assert pairs.tolist() == [[0, 0], [0, 1], [0, 2]]
     chosen, pairs = pairs_of(frozen, "autoencoder", jax.random.key(0))
     assert chosen == {"bits": slice(0, 1)} and pairs.tolist() == [[0, 0], [0, 1], [0, 2]]
-    with pytest.raises(ValueError, match="'linear', expected"):
-        pairs_of(frozen, "linear", jax.random.key(0))
+
+
+def test_pairs_of_frozen_descriptors_that_the_linear_variant_draws_do_not_count():
+    networks, _ = make_step(None, frozen=True)
+    state, batch, counts = fresh(networks), make_batch(24, padding=7), set()
+    inputs, triplet = read_inputs(batch, SPECS, SCALES), Triplet(1.0, 1.0, "squared", False, None)
+    loss = jax.jit(
+        lambda key: encoder_decoder_loss(
+            networks, state.params, state.batch_stats, inputs, batch["mask"], key, "linear", triplet
+        )[0]
+    )
+    for number in range(12):
+        _, pairs = pairs_of(networks, "linear", jax.random.key(number))
+        expected = 17 * sum(pair != [1, 1] for pair in pairs.tolist())  # 'plain' with itself
+        sums = loss(jax.random.key(number))
+        assert sums["translation"].count == expected and sums["matching"].count == expected
+        counts.add(expected)
+    assert counts == {2 * 17, 3 * 17}
 
 
 def test_linear_permutation_changes_with_the_step_and_not_with_the_call():

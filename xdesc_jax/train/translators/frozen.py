@@ -56,11 +56,8 @@ def with_added(
     members = config.descriptors or tuple(name for name in bundle.specs if held is None or name in held)
     if not members:
         raise ValueError(f"--add: the records hold none of the model's {', '.join(bundle.specs)}, expected one or more")
-    if freeze == "all":
-        if bundle.kind != "encoder_decoder":
-            raise ValueError(f"--freeze all: a model of kind {bundle.kind!r} has no joint space to add to")
-        if config.loss.variant == "linear":
-            raise ValueError("--freeze all: loss.variant is 'linear', expected 'quadratic' or 'autoencoder'")
+    if freeze == "all" and bundle.kind != "encoder_decoder":
+        raise ValueError(f"--freeze all: a model of kind {bundle.kind!r} has no joint space to add to")
     return dataclasses.replace(config, descriptors=(*members, *add))
 
 

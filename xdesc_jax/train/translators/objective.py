@@ -119,19 +119,15 @@ def pairs_of(
 ) -> tuple[dict[str, Any], jax.Array]:
     """Which descriptors are translated to which, and matched with which, in one step.
 
-    Pairs of two frozen descriptors are left out: their losses are constants.
+    Pairs of two frozen descriptors, whose losses are constants, are left out. Those that the linear variant draws
+    cannot be, as they are not known when the step is compiled: `pairs_used` tells them apart.
 
     Returns:
         Indices of sources (into the stacked embeddings) by target name, and pairs [P, 2] to match.
-
-    Raises:
-        ValueError: the linear variant with frozen networks, whose pairs are not known when the step is compiled.
     """
     count, names = len(networks.names), networks.names
-    fresh = [j for j, name in enumerate(names) if f"encoder/{name}" in networks.modules]
+    fresh = np.flatnonzero(trained(networks))
     if variant == "linear":
-        if networks.frozen:
-            raise ValueError("loss.variant is 'linear', expected 'quadratic' or 'autoencoder' with frozen networks")
         # sigma(i) = target of source i; the decoder of j takes the source sigma^-1(j).
         sigma = random_permutation(names, key, active)
         order = jnp.argsort(sigma)
@@ -140,7 +136,19 @@ def pairs_of(
     pairs = jnp.asarray(every[np.isin(every, fresh).any(axis=1)])
     if variant == "autoencoder":
         return {names[j]: slice(j, j + 1) for j in fresh}, pairs
-    return {name: slice(None) if j in fresh else np.array(fresh) for j, name in enumerate(names)}, pairs
+    return {name: slice(None) if j in fresh else fresh for j, name in enumerate(names)}, pairs
+
+
+def trained(networks: Networks) -> np.ndarray:
+    """Which descriptors are not frozen, [A] bool."""
+    return np.array([f"encoder/{name}" in networks.modules for name in networks.names])
+
+
+def pairs_used(networks: Networks, first: Any, second: Any, active: jax.Array | None) -> jax.Array:
+    """Which of the pairs (first, second) count, bool: both take part, and not both are frozen."""
+    learns = jnp.asarray(trained(networks))
+    used = learns[first] | learns[second]
+    return used if active is None else used & active[first] & active[second]
 
 
 class Triplet(NamedTuple):
@@ -219,10 +227,10 @@ def encoder_decoder_loss(
     sources = {name: for_each_target[networks.names.index(name)][of] for name, of in chosen.items()}
     masks = {name: held[of] & held[networks.names.index(name)] for name, of in chosen.items()}
     used_pairs = None
-    if active is not None:
-        uses = {name: active[of] & active[networks.names.index(name)] for name, of in chosen.items()}
+    if active is not None or (networks.frozen and variant == "linear"):
+        uses = {name: pairs_used(networks, of, networks.names.index(name), active) for name, of in chosen.items()}
         masks = {name: uses[name][:, None] & mask for name, mask in masks.items()}
-        used_pairs = active[pairs[:, 0]] & active[pairs[:, 1]]
+        used_pairs = pairs_used(networks, pairs[:, 0], pairs[:, 1], active)
     by_target, predictions, decoder_stats = translation_loss(networks, params, stats, sources, inputs, masks)
     rows = Rows(embeddings, ids, held, point_numbers(mask, triplet.axis_name))
     if triplet.temperature is not None:
