@@ -1,4 +1,4 @@
-"""Batches whose rows come with their neighbours, from records held in memory."""
+"""Batches whose rows come with their neighbours, from records held in memory or read by whole photos."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.support.aligned_stores import write_aligned
 from xdesc_jax.data import open_source
 from xdesc_jax.data.around import Neighbourhood
 from xdesc_jax.data.records import records
-from xdesc_jax.data.schema import KEYPOINT, MASK, PHOTO
+from xdesc_jax.data.schema import KEYPOINT, MASK, PHOTO, RecordInfo
 from xdesc_jax.descriptors import DescriptorSpec
 
 SPECS = {name: DescriptorSpec(name, 3, normalized=False) for name in ("a", "b")}
@@ -17,7 +17,7 @@ AROUND = Neighbourhood(("a",), 3, 2)
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
+def stores(tmp_path_factory):
     """Six photos of 1 to 21 keypoints; a row of `a` holds its photo and number."""
     folder, photos = tmp_path_factory.mktemp("around"), []
     for photo in range(6):
@@ -25,8 +25,58 @@ def data(tmp_path_factory):
         rows = np.column_stack([np.full(n, photo + 1), np.arange(n), np.ones(n)]).astype(np.float32)
         shapes = {"scales": np.exp(rng.uniform(0, 2, n)), "oris": rng.uniform(-3, 3, n)}
         photos.append((dict.fromkeys(SPECS, rows), rng.uniform(0, 64, (n, 2)), shapes))
-    paths = write_aligned(folder, SPECS, photos)
-    return records(folder / "records", paired=paths, format="npy", validation_share=0, rows_per_shard=16).path
+    return write_aligned(folder, SPECS, photos)
+
+
+@pytest.fixture(scope="module")
+def data(stores, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("rows")
+    return records(folder / "records", paired=stores, format="npy", validation_share=0, rows_per_shard=16).path
+
+
+@pytest.fixture(scope="module", params=["npy", "tfds"])
+def whole(request, stores, tmp_path_factory):
+    return records(
+        tmp_path_factory.mktemp("photos") / "records", paired=stores, format=request.param, validation_share=0,
+        rows_per_shard=16, deal_by="photo",
+    ).path  # fmt: skip
+
+
+def test_rows_of_a_photo_are_in_one_shard(whole):
+    info = RecordInfo.load(whole)
+    assert info.whole_photos and sum(info.shards["train"]) == 66 and len(info.shards["train"]) > 2
+    rows = open_source(whole, "train", 66, columns=["a"], shuffle=False)
+    (batch,) = rows.epoch(0)
+    shards = np.repeat(np.arange(len(info.shards["train"])), info.shards["train"])
+    for photo in range(6):
+        assert len(set(shards[batch[PHOTO] == photo])) == 1
+        assert batch["a"][batch[PHOTO] == photo, 1].tolist() == list(range(1 + 4 * photo))
+
+
+@pytest.mark.parametrize("host", [0, 1])
+def test_windows_of_whole_photos_have_the_neighbours_that_memory_has(data, whole, host):
+    options = {"columns": ["a", KEYPOINT], "around": AROUND, "remainder": "pad"}
+    names = ("neighbours/a", "neighbours/keypoint", "neighbours/mask")
+    wanted = {}
+    for batch in open_source(data, "train", 16, **options, resident=True).epoch(0):
+        for i in np.flatnonzero(batch[MASK]):
+            wanted[tuple(batch["a"][i])] = [batch[name][i] for name in names]
+    seen = []
+    source = open_source(whole, "train", 16, **options, window=1, host=host, num_hosts=2, seed=2)
+    for batch in source.epoch(1):
+        assert batch["neighbours/a"].shape == (8, 5, 3)
+        for i in np.flatnonzero(batch[MASK]):
+            seen.append(tuple(batch["a"][i]))
+            there = batch["neighbours/mask"][i]
+            np.testing.assert_array_equal(there, wanted[seen[-1]][2])
+            for name, expected in zip(names[:2], wanted[seen[-1]], strict=False):
+                np.testing.assert_array_equal(batch[name][i][there], expected[there])
+    assert len(seen) == len(set(seen)) and 0 < len(seen) < 66
+
+
+def test_neighbours_of_rows_that_are_spread_over_shards_are_refused(data):
+    with pytest.raises(ValueError, match="records: the rows of a photo are spread over the shards.*--deal-by photo"):
+        open_source(data, "train", 16, columns=["a", KEYPOINT], around=AROUND)
 
 
 def test_neighbours_are_of_the_same_photo_and_nearer_than_the_others(data):

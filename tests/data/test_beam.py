@@ -71,6 +71,7 @@ def test_photos_give_the_files_of_the_local_stage(photos, local, tmp_path, caplo
         {"rows_per_shard": 1, "seed": 5},
         {"max_rows_per_photo": 3, "seed": 1},
         {"validation_share": 0.0},
+        {"rows_per_shard": 6, "validation_share": 0.5, "deal_by": "photo"},
     ],
 )
 def test_feature_files_give_the_files_of_the_local_stage(tmp_path, stores, options):

@@ -9,7 +9,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from xdesc_jax.data.deal import ROUNDS, Deal, shuffled
+from xdesc_jax.data.deal import ROUNDS, Deal, PhotoDeal, shuffled
 
 M64 = 2**64 - 1
 SIZES = (1, 2, 3, 5, 16, 17, 97, 1000, 4099)
@@ -65,6 +65,31 @@ def test_every_shard_gets_its_rows(rows, per_shard):
     assert [deal.rows_of(shard) for shard in range(shards)] == deal.shard_rows
     for shard, expected in enumerate(deal.shard_rows):
         assert sorted(deal.order(shard).tolist()) == list(range(expected))
+
+
+@pytest.mark.parametrize(
+    ("photos", "per_shard"),
+    [((), 5), ((3,), 5), ((5, 5, 5), 5), ((1,) * 50, 8), ((40, 1, 1, 1), 8), (tuple(range(1, 60)), 100)],
+)
+def test_photos_are_dealt_whole(photos, per_shard):
+    deal = PhotoDeal(photos, per_shard, 3)
+    shards = deal.shard_of(0, deal.rows)
+    assert deal.rows == sum(photos) == sum(deal.shard_rows) and deal.shards == len(deal.shard_rows)
+    assert np.bincount(shards, minlength=deal.shards).tolist() == deal.shard_rows and all(deal.shard_rows)
+    for start, stop in zip(np.cumsum((0, *photos)), np.cumsum(photos), strict=False):
+        assert len(set(shards[start:stop].tolist())) == 1
+        np.testing.assert_array_equal(deal.shard_of(start, stop), shards[start:stop])
+    if photos:
+        assert max(deal.shard_rows) <= per_shard + max(photos)
+        assert deal.order(0).tolist() == list(range(deal.shard_rows[0]))
+
+
+def test_photos_are_dealt_at_random():
+    """Of 400 photos in 20 shards, some 5 % of those behind one another are in one shard, as if drawn for each."""
+    shards = PhotoDeal((10,) * 400, 200, 4).shard_of(0, 4000)[::10]
+    assert PhotoDeal((10,) * 400, 200, 4).shards == 20
+    assert 5 <= (shards[1:] == shards[:-1]).sum() <= 40
+    assert (PhotoDeal((10,) * 400, 200, 5).shard_of(0, 4000)[::10] != shards).mean() > 0.8
 
 
 def test_every_order_of_few_rows_is_about_as_frequent():

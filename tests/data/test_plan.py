@@ -75,6 +75,7 @@ def test_settings_as_they_were_before_are_told_apart_as_before():
     known = {"format": "npy", "validation_share": 0.1, "seed": 0, "max_rows_per_photo": None, "rows_per_shard": 16384}
     assert RecordSettings("npy").config() == known
     assert RecordSettings("npy", split_by="folder").config() == known | {"split_by": "folder"}
+    assert RecordSettings("npy", deal_by="photo").config() == known | {"deal_by": "photo"}
 
 
 def kept(seed, count=40, most=6, names=8):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xdesc_jax.data.schema import KEYPOINT, MASK, NEIGHBOURS
+from xdesc_jax.data.schema import KEYPOINT, MASK, NEIGHBOURS, PHOTO
 from xdesc_jax.networks import neighbours
 
 AROUND_MASK, AROUND_KEYPOINT = f"{NEIGHBOURS}/{MASK}", f"{NEIGHBOURS}/{KEYPOINT}"
@@ -34,6 +34,15 @@ def column(name: str) -> str:
 def neighbour_rows(photos: np.ndarray, keypoints: np.ndarray, around: Neighbourhood) -> np.ndarray:
     """The column `NEIGHBOURS` of rows [rows] of whole photos: numbers of each row's neighbours, int32 [rows, K]."""
     return neighbours.find_by_photo(photos, keypoints, around.nearest, around.larger)
+
+
+def with_neighbours(columns: Mapping[str, np.ndarray], around: Neighbourhood) -> dict[str, np.ndarray]:
+    """Columns of whole photos, those of photo and keypoint among them, with the column `NEIGHBOURS`."""
+    keypoints = columns[KEYPOINT].copy()
+    sigmas = keypoints[:, 2]
+    # Without sigmas nothing is larger: whoever takes the batches tells what rows without frames lack.
+    sigmas[~((sigmas > 0) & np.isfinite(sigmas))] = 1
+    return {**columns, NEIGHBOURS: neighbour_rows(columns[PHOTO], keypoints, around)}
 
 
 def take(columns: Mapping[str, Any], rows: Any, around: Neighbourhood | None, xp: ModuleType = np) -> dict[str, Any]:

@@ -1,15 +1,17 @@
 """Which shard each row goes to, and the order inside a shard.
 
 In: how many rows there are, and a seed. Out: the shard of any rows, as if all had been shuffled and cut into shards of
-equal size. Whoever writes shards asks it, so that all write the same. The shuffle is a keyed permutation that is
-computed for the rows asked for alone, in time and memory of these, however many there are: a Feistel network on a grid
-(Black and Rogaway, "Ciphers with arbitrary finite domains", 2002) whose round function is the finaliser of SplitMix64
-(Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
+equal size; or, where photos stay whole, as if these had been. Whoever writes shards asks it, so that all write the
+same. The shuffle of rows is a keyed permutation that is computed for the rows asked for alone, in time and memory of
+these, however many there are: a Feistel network on a grid (Black and Rogaway, "Ciphers with arbitrary finite domains",
+2002) whose round function is the finaliser of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
+generators", 2014).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 
 import numpy as np
@@ -54,6 +56,62 @@ class Deal:
     def order(self, shard: int) -> np.ndarray:
         """What permutes the rows of a shard, which come in the order of their photos, int64 [rows of the shard]."""
         return np.random.default_rng([self.seed, shard]).permutation(self.rows_of(shard))
+
+
+@dataclasses.dataclass(frozen=True)
+class PhotoDeal:
+    """The deal of a split's rows where those of a photo stay together, in one shard and in their order.
+
+    Shards are cut from the photos in random order, as near to equal size as whole photos allow.
+
+    Attributes:
+        photo_rows: rows of each photo, 1 or more, in the order in which they come.
+        rows_per_shard: what a shard has at most, give or take a photo.
+        seed: of the photos' order.
+    """
+
+    photo_rows: tuple[int, ...]
+    rows_per_shard: int
+    seed: int
+
+    @functools.cached_property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return sum(self.photo_rows)
+
+    @functools.cached_property
+    def _shard_of_photo(self) -> np.ndarray:
+        counts = np.array(self.photo_rows, np.int64)
+        order = np.random.default_rng([self.seed]).permutation(len(counts))
+        middles = 2 * np.cumsum(counts[order]) - counts[order]  # in half rows
+        # A photo that is larger than a shard leaves a number unused: those that are used count.
+        _, shards = np.unique(middles * -(-self.rows // self.rows_per_shard) // (2 * self.rows), return_inverse=True)
+        found = np.empty(len(counts), np.int64)
+        found[order] = shards
+        return found
+
+    @functools.cached_property
+    def shard_rows(self) -> list[int]:
+        """Rows of each shard."""
+        return np.bincount(self._shard_of_photo, self.photo_rows).astype(int).tolist() if self.photo_rows else []
+
+    @property
+    def shards(self) -> int:
+        """How many shards there are."""
+        return len(self.shard_rows)
+
+    def rows_of(self, shard: int) -> int:
+        """Rows of one shard."""
+        return self.shard_rows[shard]
+
+    def shard_of(self, start: int, stop: int) -> np.ndarray:
+        """The shards of the rows from `start` to below `stop`, int64 [stop - start]."""
+        ends = np.cumsum(self.photo_rows)
+        return self._shard_of_photo[np.searchsorted(ends, np.arange(start, stop), side="right")]
+
+    def order(self, shard: int) -> np.ndarray:
+        """The order of a shard's rows, that in which they come: int64 [rows of the shard]."""
+        return np.arange(self.rows_of(shard))
 
 
 def shuffled(rows: np.ndarray, count: int, seed: int) -> np.ndarray:

@@ -80,6 +80,8 @@ def describe(
         "patches": patches,
     }
     told = {"records": records, "descriptors": descriptors, "weights": weights, "patches": patches}
+    if info.whole_photos:
+        config["deal_by"] = info.config["deal_by"]
     if info.has_pairs:
         config["pairs"] = {"across_views": across_views, "seed": seed}
         told |= config["pairs"]

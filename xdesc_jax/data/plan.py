@@ -15,10 +15,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from xdesc_jax.data.deal import Deal
+from xdesc_jax.data.deal import Deal, PhotoDeal
 from xdesc_jax.data.schema import SPLITS, TRAIN, VALIDATION, parted
 
 SplitBy = Literal["photo", "folder"]
+DealBy = Literal["row", "photo"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +32,7 @@ class RecordSettings:
     max_rows_per_photo: int | None = None
     rows_per_shard: int = 16384
     split_by: SplitBy = "photo"
+    deal_by: DealBy = "row"
 
     def __post_init__(self) -> None:
         if not 0 <= self.validation_share < 1:
@@ -45,8 +47,9 @@ class RecordSettings:
     def config(self) -> dict[str, Any]:
         """What tells records made with these settings from others."""
         config = dataclasses.asdict(self)
-        if self.split_by == "photo":
-            del config["split_by"]  # so it is in records made before there was a choice
+        for field, first in (("split_by", "photo"), ("deal_by", "row")):
+            if config[field] == first:
+                del config[field]  # so it is in records made before there was a choice
         return config
 
     def check_names(self, names: Sequence[str]) -> None:
@@ -69,7 +72,7 @@ class Plan:
     """Where rows go: the split of each photo that has some, and how each split's rows are dealt to its shards."""
 
     split_of: dict[str, str]
-    deals: dict[str, Deal]
+    deals: dict[str, Deal | PhotoDeal]
 
 
 def plan_rows(names: Sequence[str], counts: Mapping[str, int], settings: RecordSettings) -> Plan:
@@ -87,10 +90,14 @@ def plan_rows(names: Sequence[str], counts: Mapping[str, int], settings: RecordS
         raise ValueError(f"none of the {len(counts)} photos has a valid row")
     with_rows = [name for name in names if counts.get(name)]
     split_of = split_photos(with_rows, settings.validation_share, settings.seed, settings.split_by)
-    deals = {}
+    deals: dict[str, Deal | PhotoDeal] = {}
     for index, split in enumerate(SPLITS):
-        total = sum(counts[name] for name in with_rows if split_of[name] == split)
-        deals[split] = Deal(total, settings.rows_per_shard, len(SPLITS) * settings.seed + index)
+        of_photos = tuple(counts[name] for name in with_rows if split_of[name] == split)
+        seed = len(SPLITS) * settings.seed + index
+        if settings.deal_by == "photo":
+            deals[split] = PhotoDeal(of_photos, settings.rows_per_shard, seed)
+        else:
+            deals[split] = Deal(sum(of_photos), settings.rows_per_shard, seed)
     return Plan(split_of, deals)
 
 

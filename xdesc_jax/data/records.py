@@ -14,7 +14,7 @@ from typing import Any, Literal
 from xdesc_jax import console
 from xdesc_jax.data.build import LOCAL, Build, build, make, work_folder
 from xdesc_jax.data.origin import Origin
-from xdesc_jax.data.plan import RecordSettings, SplitBy
+from xdesc_jax.data.plan import DealBy, RecordSettings, SplitBy
 from xdesc_jax.data.schema import RecordInfo
 
 
@@ -32,6 +32,7 @@ def records(
     format: Literal["tfds", "npy"] = "tfds",
     validation_share: float = 0.1,
     split_by: SplitBy = "photo",
+    deal_by: DealBy = "row",
     seed: int = 0,
     max_rows_per_photo: int | None = None,
     rows_per_shard: int = 16384,
@@ -71,10 +72,13 @@ def records(
         validation_share: share of the photos whose rows are kept for validation.
         split_by: 'photo', or 'folder' where photos of one folder belong together, as the views of one photo (`xdesc
             views`) or the photos of one place do: all of them are in one split.
+        deal_by: 'row' shuffles all rows into shards; 'photo' keeps those of a photo in one shard, in windows of which a
+            training finds each row's neighbours (`--model.context`) without holding all rows in memory.
         seed: of the split, of the choice of rows and of their order.
         max_rows_per_photo: keep at most so many rows of a photo, drawn at random (from photos: of the keypoints whose
             patch is usable, so that a row without some other descriptor leaves one less).
-        rows_per_shard: the most rows of a shard; readers hold a few shards in memory.
+        rows_per_shard: the most rows of a shard (give or take a photo where these stay whole); readers hold a few
+            shards in memory.
         processes: that extract from photos; with --beam, worker processes of the DirectRunner (other runners have
             options for it).
         device: where networks compute: 'auto' (CUDA where there is some), 'cpu' or 'cuda'.
@@ -95,7 +99,7 @@ def records(
     origin = Origin(
         photos, paired, descriptors, keypoints, first_octave, max_keypoints, weights, patches, device, network_side
     )
-    settings = RecordSettings(format, validation_share, seed, max_rows_per_photo, rows_per_shard, split_by)
+    settings = RecordSettings(format, validation_share, seed, max_rows_per_photo, rows_per_shard, split_by, deal_by)
     builder: Build = build
     by_what: dict[str, Any] = {}
     if beam:

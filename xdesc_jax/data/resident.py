@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from xdesc_jax.data.around import Neighbourhood, neighbour_rows, take
+from xdesc_jax.data.around import Neighbourhood, with_neighbours
 from xdesc_jax.data.columns import open_column
-from xdesc_jax.data.schema import KEYPOINT, MASK, NEIGHBOURS, PHOTO, RecordInfo
+from xdesc_jax.data.schema import MASK, RecordInfo
 from xdesc_jax.data.source import Columns, Source
 
 ROW = "row"
@@ -35,12 +35,7 @@ class ResidentSet(Source):
         super().__init__(path, split, *args, **kwargs)
         self.arrays = load_arrays(self.info, split, list(self._columns))
         if around is not None:
-            keypoints = self.arrays[KEYPOINT].copy()
-            sigmas = keypoints[:, 2]
-            # Without sigmas nothing is larger: whoever takes the batches tells what rows without frames lack.
-            sigmas[~((sigmas > 0) & np.isfinite(sigmas))] = 1
-            self.arrays[NEIGHBOURS] = neighbour_rows(self.arrays[PHOTO], keypoints, around)
-            self.around = around
+            self.arrays, self.around = with_neighbours(self.arrays, around), around
 
     resident = True
 
@@ -64,9 +59,6 @@ class ResidentSet(Source):
             rows = mine[batch * self._batch : (batch + 1) * self._batch]
             padding = np.zeros(self._batch - len(rows), np.int32)
             yield {ROW: np.concatenate([rows, padding]), MASK: np.arange(self._batch) < len(rows)}
-
-    def _one_row(self) -> Columns:
-        return take({name: np.zeros_like(x[:1]) for name, x in self.arrays.items()}, np.zeros(1, np.int64), self.around)
 
     def _host_rows(self) -> tuple[int, int]:
         return self.rows // self.num_hosts, -(-self.rows // self.num_hosts)

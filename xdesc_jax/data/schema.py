@@ -120,6 +120,11 @@ class RecordInfo:
     def config_hash(self) -> str:
         return config_hash(self.config)
 
+    @property
+    def whole_photos(self) -> bool:
+        """Whether the rows of each photo are in one shard."""
+        return self.config.get("deal_by") == "photo"
+
     def save(self) -> Path:
         """Writes `records.json` into the folder."""
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "path"}

@@ -16,8 +16,8 @@ from typing import Literal
 
 import numpy as np
 
-from xdesc_jax.data.around import Neighbourhood, take
-from xdesc_jax.data.schema import MASK, PHOTO, TRAIN, RecordInfo
+from xdesc_jax.data.around import Neighbourhood, take, with_neighbours
+from xdesc_jax.data.schema import MASK, NEIGHBOURS, PHOTO, TRAIN, RecordInfo
 
 Columns = dict[str, np.ndarray]
 WINDOW = 4  # shards in memory; rows were spread over shards at random when they were written
@@ -149,7 +149,10 @@ class Source(abc.ABC):
 
     def _one_row(self) -> Columns:
         """A row of zeros of what batches hold, [1, ...] each."""
-        return {name: np.zeros((1, *c.shape), c.dtype) for name, c in self._columns.items()}
+        row = {name: np.zeros((1, *c.shape), c.dtype) for name, c in self._columns.items()}
+        if self.around is not None:
+            row[NEIGHBOURS] = np.zeros((1, self.around.nearest + self.around.larger), np.int32)
+        return take(row, np.zeros(1, np.int64), self.around)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,15 +193,25 @@ class ShardedSource(Source):
 
     Args:
         window: shards per window.
+        around: whose neighbours batches hold beside the rows; the columns must include the keypoints.
         Others as for `Source`.
 
     Raises:
-        ValueError: as `Source`; fewer shards than hosts.
+        ValueError: as `Source`; fewer shards than hosts; neighbours are asked for, and the rows of a photo are spread
+            over the shards.
     """
 
-    def __init__(self, path: Path | str, split: str, batch_size: int, *args, window: int = WINDOW, **kwargs):
-        self._window = window
+    def __init__(
+        self, path: Path | str, split: str, batch_size: int, *args, window: int = WINDOW,
+        around: Neighbourhood | None = None, **kwargs,
+    ):  # fmt: skip
+        self._window, self.around = window, around
         super().__init__(path, split, batch_size, *args, **kwargs)
+        if around is not None and not self.info.whole_photos:
+            raise ValueError(
+                f"{path}: the rows of a photo are spread over the shards, and a row's neighbours must be at hand: "
+                "set resident=True, or make records with --deal-by photo"
+            )
 
     def _host_rows(self) -> tuple[int, int]:
         shard_rows = self.info.shard_rows(self.split)
@@ -219,7 +232,11 @@ class ShardedSource(Source):
         pieces = self._read_shards([shard for window in windows[first:] for shard in window])
         for index in range(first, len(windows)):
             count = sum(self._order.shard_rows[shard] for shard in windows[index])
-            yield self._fill_window(pieces, count), self._order.rows(epoch, index, count)
+            columns = self._fill_window(pieces, count)
+            if self.around is not None:
+                columns = with_neighbours(columns, self.around)
+            yield columns, self._order.rows(epoch, index, count)
+            del columns  # before the next window is read
 
     def _fill_window(self, pieces: Iterator[Columns], count: int) -> Columns:
         columns = {name: np.empty((count, *c.shape), c.dtype) for name, c in self._columns.items()}

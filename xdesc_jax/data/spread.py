@@ -1,9 +1,9 @@
 """Spreads rows over shards at random, in bounded memory, few open files and sequential writes.
 
-In: rows photo by photo, and their deal. Out: balanced shards, each a random sample of all photos in random order. A
-reader can then read whole shards and still see a mixture. There may be far more shards than a process may have files
-open, so rows go to files of many shards first, and from each of these to files of fewer: a file is opened once to be
-written and once to be read, however many photos there are.
+In: rows photo by photo, and their deal. Out: balanced shards, each a random sample of all rows in random order (or of
+all photos). A reader can then read whole shards and still see a mixture. There may be far more shards than a process
+may have files open, so rows go to files of many shards first, and from each of these to files of fewer: a file is
+opened once to be written and once to be read, however many photos there are.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from xdesc_jax.data.deal import Deal
+from xdesc_jax.data.deal import Deal, PhotoDeal
 from xdesc_jax.data.schema import Column, row_dtype
 from xdesc_jax.data.source import Columns
 
@@ -52,7 +52,7 @@ class Spreader:
         shard_rows: rows of each shard.
     """
 
-    def __init__(self, folder: Path, columns: Mapping[str, Column], deal: Deal):
+    def __init__(self, folder: Path, columns: Mapping[str, Column], deal: Deal | PhotoDeal):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         self._dtype = row_dtype(columns)
@@ -75,7 +75,7 @@ class Spreader:
         self._files.write(records, self._deal.shard_of(start, self._added))
 
     def shards(self) -> Iterator[Columns]:
-        """Yields the shards in order, each permuted, and removes their raw files."""
+        """Yields the shards in order, each in the order of its deal, and removes their raw files."""
         assert self._added == self._deal.rows, "fewer rows than announced"
         for shard, rows in self._files.shards():
             assert len(rows) == self.shard_rows[shard], f"shard {shard} has {len(rows)} rows"

@@ -155,22 +155,14 @@ def open_split(
     """One split of the records with the columns that this run reads; of several hosts, this host's part.
 
     Raises:
-        ValueError: context is wanted of records that are not held in memory.
+        ValueError: context is wanted of records that are neither held in memory nor made with --deal-by photo.
     """
     patches = config.inputs == "patches"
     around = neighbourhood(specs, config)
     columns = [] if patches else [*specs, *[FRAMES] * (around is not None or takes_frames(specs, config))]
-    asked: dict[str, Any] = {}
-    if around:
-        if not config.resident:
-            raise ValueError(
-                f"{data}: model.context.of is {config.model.context.of!r}, which needs resident=True: the rows of a "
-                "photo are spread over the shards, and a row's neighbours must be at hand"
-            )
-        asked = {"around": around}
     return open_source(
         data, split, batch_size, columns=columns, patches=patches, seed=config.data_seed, host=host,
-        num_hosts=num_hosts, resident=config.resident, **asked,
+        num_hosts=num_hosts, resident=config.resident, around=around,
     )  # fmt: skip
 
 
