@@ -11,19 +11,23 @@ import pytest
 from tests.support.place import rewrite
 from tests.support.turned_place import SPECS, turned_place, upright_rows
 from xdesc_jax.cli import main
+from xdesc_jax.colmap.bindings.api import read_model
 from xdesc_jax.colmap.lists import read_poses
 from xdesc_jax.descriptors import unit_rows
 from xdesc_jax.features.store import FeatureStore
 from xdesc_jax.localization.finished import from_entry, to_entry
 from xdesc_jax.localization.localizer import Localizer
+from xdesc_jax.localization.map import LocalizationMap
 from xdesc_jax.localization.outcome import Localization
 from xdesc_jax.localization.rendered import Sides, best
-from xdesc_jax.matching.feature_set import Held
+from xdesc_jax.matching.feature_set import FeatureSet, Held
 from xdesc_jax.matching.nearest import match
-from xdesc_jax.matching.routes import Route
+from xdesc_jax.matching.routes import Route, Router
 from xdesc_jax.networks.views import AS_IT_LIES, View, parse
+from xdesc_jax.translation.translator import Translator
 
 VIEWS = ("--views", "roll=0,90,180,270", "scale=1,0.5,2")
+HELD = (np.eye(3), np.array([[0.0, 1, 0], [-1, 0, 0], [0, 0, 1]]))  # upright, and with down to the right
 EMBED, DIRECTIONAL = ("--mode", "embed"), ("--mode", "directional", "--target", "upright")
 
 
@@ -103,6 +107,31 @@ def test_rows_of_each_view_are_what_the_model_makes_of_turned_frames(turned, pla
     assert found.status == "localized" and found.views == {"roll090-scale2.0": 6}
     again = from_entry({**to_entry(found), "seconds": {}})
     assert again.views == found.views and from_entry(to_entry(Localization("failed", "why"))).views == {}
+
+
+def test_the_maps_photos_are_set_upright_by_their_poses(turned, tmp_path, place):
+    model = read_model(place.model)
+    model = dataclasses.replace(model, rotations=np.stack([HELD[i % 2] for i in range(len(model.names))]))
+    with FeatureSet([turned.turning], model=Translator.load(turned.model)) as features:
+        translator = Translator.load(turned.model)
+        built = LocalizationMap.build(
+            model, features, Router("embed", translator), translator, views=parse(["gravity", "roll=0,30"]),
+            retrieval=True,
+        )  # fmt: skip
+        for i, name in enumerate(model.names):
+            photo = features.read(name)
+            for roll, rows in zip((0, 30), built.photos[name].views, strict=True):
+                angle = photo.oris + np.deg2rad(roll + 90 * (i % 2))
+                np.testing.assert_allclose(rows, upright_rows(photo.descriptors, angle, photo.scales), atol=1e-5)
+    assert len(built.index.names) == 2 * len(model.names)
+
+
+@pytest.mark.parametrize("mode", [EMBED, ("--mode", "directional")], ids=["embed", "directional"])
+def test_a_query_whose_pose_is_sought_is_not_set_upright(turned, tmp_path, capsys, mode):
+    asked = (turned.upright, turned.turned["turning"], *mode, "--model", turned.model)
+    assert run(turned, tmp_path / "out", *asked, "--views", "gravity", "roll=0,90") == 2
+    assert "--views gravity: is for maps whose rows turn with their keypoints" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_of_equal_views_the_first_is_taken_and_of_doubtful_ones_the_photo_as_it_lies():

@@ -88,6 +88,11 @@ def test_all_combinations_in_the_order_in_which_they_are_named():
     assert [v.name for v in found[:2]] == ["roll090-scale0.5", "roll090-scale2.0"]
     assert parse(["roll=-90,22.5"]) == (View(270, 1), View(22.5, 1)) and View(22.5).name == "roll022.5-scale1.0"
     assert parse(["scale=3"]) == (View(0, 3),) and parse([]) == ()
+    upright = parse(["roll=0,90", "gravity"])
+    assert upright == (View(0, 1, True), View(90, 1, True)) and upright[1].name == "upright-roll090-scale1.0"
+    assert upright[1].of(300) == View(30) and View(90).of(300) == View(90) and parse(["gravity"]) == upright[:1]
+    with pytest.raises(ValueError, match="view upright-roll000-scale1.0: nothing tells how the photo was held"):
+        seen(np.ones((1, 2)), None, upright[0])
 
 
 @pytest.mark.parametrize(
@@ -98,6 +103,8 @@ def test_all_combinations_in_the_order_in_which_they_are_named():
         (["roll=0,x"], "--views roll=0,x: 'x' is no number"),
         (["roll="], "--views roll=: '' is no number"),
         (["roll=0", "roll=90"], "--views roll=90: 'roll' is given twice"),
+        (["gravity", "gravity"], "--views gravity gravity: 'gravity' is given twice"),
+        (["gravity=1"], "--views gravity=1: unknown word 'gravity'"),
         (["roll=nan"], "--views roll=nan: roll is nan, expected degrees"),
         (["scale=1,0"], "--views scale=1,0: scale is 0, expected a factor of 0.01 to 100"),
         (["scale=-1"], "--views scale=-1: scale is -1, expected a factor"),

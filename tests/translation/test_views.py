@@ -164,6 +164,8 @@ def test_views_of_what_is_the_same_in_all_and_words_that_name_none_are_refused(f
     assert f"{features}: turned -> turned-bits: no views can be rendered" in capsys.readouterr().err
     assert run(features, out, model, "--views", "tilt=3") == 2
     assert "--views tilt=3: unknown word 'tilt'" in capsys.readouterr().err
+    assert run(features, out, model, "--views", "gravity") == 2
+    assert "--views gravity: goes by the poses of a map's photos" in capsys.readouterr().err
     assert not out.exists()
     out.write_text("")
     assert run(features, out, model, *WORDS) == 2

@@ -103,7 +103,8 @@ def localize(
         views: 'roll=0,90,180,270 scale=0.5,1,2', for queries at other rolls and zooms than the map's photos: rows of
             SIFT and others that turn with their keypoints are rendered as each view shows them (degrees, clockwise, and
             factors), and each pair of photos is matched in the view with the most sure matches; the map's rows, or else
-            the queries'.
+            the queries'. With 'gravity', the map's photos are turned upright first, by their poses: for queries that
+            were held upright, whose photos need no other rolls then.
         ratio: largest first-to-second distance ratio, on the L2 scale; 'None' for mutual neighbours alone;
             'auto' for the calibrated one, 0.9 where none is known.
         matcher: 'nearest' for mutual nearest neighbours, or 'lightglue' for a network, where map and queries hold
@@ -319,6 +320,7 @@ def _routes(
                     query.takes_views(route.target),
                 )
                 takes_views.append(of_map or of_query)
+                rendered.check_upright(views, of_map or not of_query, text)
                 if of_map or of_query:
                     text += f", {len(views)} views of the {'map' if of_map else 'query'}"
             texts.append(text)

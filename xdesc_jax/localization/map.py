@@ -18,6 +18,7 @@ import numpy as np
 from xdesc_jax.colmap.model import Model
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.keypoints import COLMAP_CENTER
+from xdesc_jax.localization.upright import upright_turns
 from xdesc_jax.matching.feature_set import FeatureSet, Held
 from xdesc_jax.matching.retrieval import joint_space
 from xdesc_jax.matching.routes import Router, Rows
@@ -112,7 +113,8 @@ class LocalizationMap:
             router: its mode says in which space a photo's rows are kept.
             translator: the model file; None where nothing is translated.
             retrieval: make an index as well, in the joint space; of each view, where the photos are rendered.
-            views: to render photos in whose rows turn with their keypoints; those of others stay as they lie.
+            views: to render photos in whose rows turn with their keypoints; those of others stay as they lie. Views of
+                photos upright go by the model's poses.
             allow_missing: leave out photos of the model that the features lack.
             seed: of the index's vocabulary.
             where: the model's path, for error messages.
@@ -120,7 +122,8 @@ class LocalizationMap:
 
         Raises:
             ValueError: mode 'progressive', no 3D points, photos that the features lack, other keypoints than the
-                model's, no 3D point with a descriptor, or rows that the router or the translator refuses.
+                model's, no 3D point with a descriptor, rows that the router or the translator refuses, or views of
+                photos upright where poses do not tell where down is.
         """
         if router.mode == "progressive":
             raise ValueError("mode 'progressive' would translate the map anew for each query; use 'directional'")
@@ -134,17 +137,19 @@ class LocalizationMap:
         starts = np.argsort(model.view, kind="stable")
         bounds = np.searchsorted(model.view[starts], np.arange(len(model.names) + 1))
         ids = {name: view for view, name in enumerate(model.names)}
+        turns = upright_turns(model) if any(view.upright for view in views) else dict.fromkeys(model.names, 0.0)
+        seen_as = {name: [view.of(turn) for view in views] for name, turn in turns.items()}
         for name in track([name for name in model.names if name in features]):
             observed = starts[bounds[ids[name]] : bounds[ids[name] + 1]]
             _check_keypoints(model, ids[name], observed, features, where)
-            photos[name] = _photo(model, name, observed, features, router, rows_of, views)
+            photos[name] = _photo(model, name, observed, features, router, rows_of, seen_as[name])
         seen = [photo.point[photo.rows.any(axis=1)] for photo in photos.values()]
         described = np.unique(np.concatenate([point[point >= 0] for point in seen])) if seen else np.zeros(0)
         if not len(described):
             files = ", ".join(map(str, features.paths))
             raise ValueError(f"none of the {len(model.points)} 3D points of {where} has a descriptor in {files}")
         space = joint_space([features], translator) if retrieval else None
-        index = _index(photos, rows_of, space, views, seed) if space is not None else None
+        index = _index(photos, rows_of, space, seen_as, seed) if space is not None else None
         return cls(
             points=model.points, photos=photos, router=router, translator=translator, index=index,
             space=space, missing=missing, bare_points=len(model.points) - len(described),
@@ -171,19 +176,21 @@ def _photo(
 
 
 def _index(
-    photos: Mapping[str, MapPhoto], rows_of: Rows, space: DescriptorSpec, views: Sequence[View], seed: int
+    photos: Mapping[str, MapPhoto], rows_of: Rows, space: DescriptorSpec, views: Mapping[str, Sequence[View]], seed: int
 ) -> VladIndex:
-    """The photos by what they show; one that is rendered is there once a view."""
+    """The photos by what they show; one that is rendered is there once a view of those it has."""
     entries: dict[str, tuple[str, int | None]] = {}  # a name for each, which no photo's can be
     for name in photos:
-        rendered = views and rows_of.takes_views(name, space)
-        entries |= {f"{name}\0{i}": (name, i) for i in range(len(views))} if rendered else {name: (name, None)}
+        if rows_of.takes_views(name, space) and views[name]:
+            entries |= {f"{name}\0{i}": (name, i) for i in range(len(views[name]))}
+        else:
+            entries[name] = (name, None)
 
     def embedded(entry: str) -> np.ndarray:
         name, view = entries[entry]
         photo = photos[name]
         if photo.space.name != space.name:
-            return rows_of(name, space, None if view is None else views[view])
+            return rows_of(name, space, None if view is None else views[name][view])
         return photo.rows if view is None else photo.views[view]
 
     index = VladIndex.build(embedded, list(entries), seed=seed)

@@ -6,6 +6,7 @@ the best view. The map's side goes first: it is rendered once for all queries. R
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -49,15 +50,16 @@ def best(compared: Sequence[Sides], route: Route) -> tuple[View, np.ndarray]:
     Translated rows are matched at ratios near 1, where a wrong view has nearly as many matches by chance, and sure ones
     tell views apart. So a view's score is the sum of what its matches' ratios leave to the ratio that was asked for (to
     1, where there is no test). The largest is taken, of equal ones the first, but only where it exceeds that of the
-    photo as it lies (of the first view, where that is not among them) by `CLEARLY` times the deviation of their
-    difference.
+    photo as it lies, or upright (of the first view, where that is not among them), by `CLEARLY` times the deviation of
+    their difference.
     """
     found = [match(at.query, at.photo, binary=route.target.binary, ratio=route.ratio) for at in compared]
     limit = np.float64(1 if route.ratio is None else route.ratio)
     sums = [(limit - each.ratios).sum() for each in found]
     squares = [((limit - each.ratios) ** 2).sum() for each in found]
     views = [at.view for at in compared]
-    plain, chosen = views.index(AS_IT_LIES) if AS_IT_LIES in views else 0, sums.index(max(sums))
+    unturned = (dataclasses.replace(view, upright=False) == AS_IT_LIES for view in views)
+    plain, chosen = next((i for i, found in enumerate(unturned) if found), 0), sums.index(max(sums))
     if sums[chosen] - sums[plain] <= CLEARLY * np.sqrt(squares[chosen] + squares[plain]):
         chosen = plain
     return views[chosen], found[chosen].indices
@@ -76,6 +78,15 @@ def check(views: Sequence[View], takes_views: Iterable[bool], compared: Sequence
             "--views: nothing can be rendered: it takes rows of frame 'keypoint', which turn with their keypoints, and "
             "a --model that makes rows of frame 'image' of them by scales and orientations, in --mode embed or "
             f"directional; compared here: {'; '.join(compared) or 'nothing'}"
+        )
+
+
+def check_upright(views: Sequence[View], of_map: bool, compared: str) -> None:
+    """Raises ValueError where views of photos upright are asked for, and not the map's photos are rendered."""
+    if not of_map and any(view.upright for view in views):
+        raise ValueError(
+            "--views gravity: is for maps whose rows turn with their keypoints, as their photos' poses tell how they "
+            f"were held, and a query's is what is sought; compared here: {compared}"
         )
 
 

@@ -3,7 +3,8 @@
 In: frames and positions of a photo's keypoints, and a view. Out: those of the photo turned and scaled. A row that turns
 with its keypoint (frame 'keypoint') is the same at every roll and zoom, so together with what a view makes of its frame
 and of its neighbours' positions it stands for what an upright network would have seen there. Rows of frame 'image' are
-of the photo as it lay. Imports numpy alone.
+of the photo as it lay. Where a photo's pose tells how it was held, a view may be of the photo turned upright first.
+Imports numpy alone.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from xdesc_jax.networks.frames import IMAGE, KEYPOINT
 
 VIEW = "view"  # attribute of files whose rows are of another view than the photos as they lie: its name
 SCALES = (0.01, 100.0)  # beyond, sigmas and positions leave what networks take
-_EXPECTED = "expected roll=DEG,... and scale=FACTOR,..."
+GRAVITY = "gravity"
+_EXPECTED = "expected roll=DEG,... and scale=FACTOR,..., and 'gravity'"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +31,7 @@ class View:
     Attributes:
         roll_deg: how far the photo is turned, clockwise as one sees it, degrees; kept in 0 to 360.
         scale: its size against what it was.
+        upright: whether it is first turned so that what was below in the world is below in it.
 
     Raises:
         ValueError: a roll that is not finite, or a scale outside `SCALES`.
@@ -36,6 +39,7 @@ class View:
 
     roll_deg: float = 0.0
     scale: float = 1.0
+    upright: bool = False
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.roll_deg):
@@ -49,7 +53,11 @@ class View:
     def name(self) -> str:
         """For files and results, as 'roll090-scale1.0'; another view has another one."""
         whole, point, rest = repr(self.roll_deg).removesuffix(".0").partition(".")
-        return f"roll{whole.zfill(3)}{point}{rest}-scale{self.scale!r}"
+        return f"{'upright-' * self.upright}roll{whole.zfill(3)}{point}{rest}-scale{self.scale!r}"
+
+    def of(self, upright_deg: float) -> View:
+        """The view of a photo that a turn of `upright_deg`, clockwise, sets upright: what `seen` takes."""
+        return View(self.roll_deg + upright_deg, self.scale) if self.upright else self
 
 
 AS_IT_LIES = View()
@@ -59,7 +67,8 @@ def parse(words: Sequence[str]) -> tuple[View, ...]:
     """Views from the words of a command line.
 
     Args:
-        words: 'roll=0,90' and 'scale=0.5,1', one of them or both; without a roll it is 0, without a scale 1.
+        words: 'roll=0,90' and 'scale=0.5,1', one of them or both; without a roll it is 0, without a scale 1. With
+            'gravity', of photos that were turned upright first.
 
     Returns:
         All combinations, each roll at every scale, in the order in which they are named; none of no words.
@@ -68,7 +77,12 @@ def parse(words: Sequence[str]) -> tuple[View, ...]:
         ValueError: another word, a word or a value that comes twice, or what is no number or out of range.
     """
     given: dict[str, list[float]] = {}
+    upright = GRAVITY in words
+    if words.count(GRAVITY) > 1:
+        raise ValueError(f"--views {' '.join(words)}: {GRAVITY!r} is given twice")
     for word in words:
+        if word == GRAVITY:
+            continue
         name, _, values = word.partition("=")
         if name not in ("roll", "scale"):
             raise ValueError(f"--views {word}: unknown word {name!r}, {_EXPECTED}")
@@ -79,7 +93,7 @@ def parse(words: Sequence[str]) -> tuple[View, ...]:
     for roll in given.get("roll", [AS_IT_LIES.roll_deg]):
         for scale in given.get("scale", [AS_IT_LIES.scale]):
             try:
-                view = View(roll, scale)
+                view = View(roll, scale, upright)
             except ValueError as error:
                 raise ValueError(f"--views {' '.join(words)}: {error}") from error
             if view in found:
@@ -113,13 +127,18 @@ def seen(frames: np.ndarray, positions: np.ndarray | None, view: View) -> tuple[
     Args:
         frames: [N, 2], sigma px and orientation in radians from x towards y, y pointing down.
         positions: [N, 2] px; None where they are of no matter.
-        view: how the photo is turned and scaled.
+        view: how the photo is turned and scaled; one of the photo upright by way of `View.of`.
 
     Returns:
         Frames float32 [N, 2], orientations in -pi to pi; and positions float32 [N, 2], from the photo's first pixel,
         which stays where it is: a photo so rendered would have them shifted by one offset, which no network looks at.
         A view that neither turns nor scales gives back what came in.
+
+    Raises:
+        ValueError: a view of the photo upright, of which nothing here tells how it was held.
     """
+    if view.upright:
+        raise ValueError(f"view {view.name}: nothing tells how the photo was held")
     if view == AS_IT_LIES:
         return frames, positions
     turn = math.radians(view.roll_deg)
