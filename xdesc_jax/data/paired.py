@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from xdesc_jax.data.rows import described, keypoint_rows
+from xdesc_jax.data.rows import described, keypoint_rows, with_shapes
+from xdesc_jax.data.same_places import same_places
 from xdesc_jax.data.schema import KEYPOINT, SET, named, parted
 from xdesc_jax.data.source import Columns
 from xdesc_jax.descriptors import DescriptorSpec, from_stored, get_spec, registered
@@ -37,6 +38,7 @@ class PairedStores:
             them, one folder for each set of keypoints.
         descriptors: what they hold, in the same order, for files that do not say (hloc's). A name that is not
             registered makes a real-valued descriptor of the file's width. Not with folders.
+        within_px: take files of different keypoints, and of these the ones of the same places (`same_places`).
 
     Attributes:
         specs: the descriptors, by name.
@@ -53,7 +55,10 @@ class PairedStores:
     has_patches = has_pairs = False
     action = "reading"
 
-    def __init__(self, paths: Sequence[Path], descriptors: Sequence[str] | None = None):
+    def __init__(self, paths: Sequence[Path], descriptors: Sequence[str] | None = None, within_px: float | None = None):
+        if within_px is not None and not within_px > 0:
+            raise ValueError(f"--within is {within_px:g}, expected px over 0")
+        self._within_px = within_px
         sets = _sets(paths, descriptors or ())
         with contextlib.ExitStack() as stack:
             self._sets = {
@@ -61,10 +66,11 @@ class PairedStores:
             }
             self.specs: dict[str, DescriptorSpec] = {}
             for stores in self._sets.values():
-                self.specs |= _checked_specs(stores, self.specs)
+                self.specs |= _checked_specs(stores, self.specs, within_px is None)
             self.names = sorted(named(name, label) for label, stores in self._sets.items() for name in stores[0].names)
             found = {label: [_identity(store.path) for store in stores] for label, stores in self._sets.items()}
             self.config: dict[str, Any] = {"paired": found.get(SINGLE, found)}
+            self.config |= {"within_px": within_px} if within_px is not None else {}
             self._stack = stack.pop_all()
 
     def __enter__(self) -> PairedStores:
@@ -80,12 +86,12 @@ class PairedStores:
             ValueError: a valid row is not finite or has a wrong norm.
         """
         for name in self.names:
-            yield name, rows_of(self._sets, self.specs, name)
+            yield name, rows_of(self._sets, self.specs, self._within_px, name)
 
     def reader(self) -> PairedReader:
         """What reads the rows of single photos, also in other processes; the files are checked already."""
         files = {label: [(s.path.absolute(), s.spec) for s in stores] for label, stores in self._sets.items()}
-        return PairedReader(files, self.specs)
+        return PairedReader(files, self.specs, self._within_px)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,6 +100,7 @@ class PairedReader:
 
     files: Mapping[str, Sequence[tuple[Path, DescriptorSpec]]]
     specs: Mapping[str, DescriptorSpec]
+    within_px: float | None
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Callable[[str], Columns]]:
@@ -102,11 +109,16 @@ class PairedReader:
                 label: [stack.enter_context(FeatureStore(*file)) for file in files]
                 for label, files in self.files.items()
             }
-            yield functools.partial(rows_of, sets, self.specs)
+            yield functools.partial(rows_of, sets, self.specs, self.within_px)
 
 
-def rows_of(sets: Mapping[str, Sequence[FeatureStore]], specs: Mapping[str, DescriptorSpec], name: str) -> Columns:
+def rows_of(
+    sets: Mapping[str, Sequence[FeatureStore]], specs: Mapping[str, DescriptorSpec], within_px: float | None, name: str
+) -> Columns:
     """The rows of one photo that are valid in all files of its set; of descriptors that the set lacks, zeros.
+
+    Of files of different keypoints, within a tolerance, the positions and frames are those of the first that has
+    frames.
 
     Raises:
         ValueError: a valid row is not finite or has a wrong norm.
@@ -115,13 +127,18 @@ def rows_of(sets: Mapping[str, Sequence[FeatureStore]], specs: Mapping[str, Desc
     stores = sets[label]
     features = [store.read(photo) for store in stores]
     both: list[tuple[ImageFeatures, FeatureStore]] = list(zip(features, stores, strict=True))
-    valid = np.logical_and.reduce([described(found, store.spec) for found, store in both])
-    rows: Columns = {KEYPOINT: keypoint_rows(features)[valid]}
-    for found, store in both:
-        descriptors = found.descriptors[valid]
+    valid = [described(found, store.spec) for found, store in both]
+    if within_px is None:
+        kept = [np.flatnonzero(np.logical_and.reduce(valid))] * len(both)
+    else:
+        kept = same_places(features, valid, within_px)
+    framed = with_shapes(features)
+    rows: Columns = {KEYPOINT: keypoint_rows([features[framed]])[kept[framed]]}
+    for (found, store), at in zip(both, kept, strict=True):
+        descriptors = found.descriptors[at]
         from_stored(descriptors, store.spec, f"{store.path}: {photo!r}")
         rows[store.spec.name] = descriptors.astype(store.spec.stored_dtype, copy=False)
-    lacking = {n: np.zeros((int(valid.sum()), s.stored_width), s.stored_dtype) for n, s in specs.items()}
+    lacking = {n: np.zeros((len(kept[0]), s.stored_width), s.stored_dtype) for n, s in specs.items()}
     return lacking | rows
 
 
@@ -156,7 +173,9 @@ def _sets(paths: Sequence[Path], descriptors: Sequence[str]) -> dict[str, list[t
     return {SINGLE: found.popitem()[1]} if len(found) == 1 else found
 
 
-def _checked_specs(stores: Sequence[FeatureStore], known: Mapping[str, DescriptorSpec]) -> dict[str, DescriptorSpec]:
+def _checked_specs(
+    stores: Sequence[FeatureStore], known: Mapping[str, DescriptorSpec], aligned: bool
+) -> dict[str, DescriptorSpec]:
     """The descriptors of a set by name; raises ValueError where its files do not fit together or to the others."""
     specs: dict[str, DescriptorSpec] = {}
     for store in stores:
@@ -167,7 +186,7 @@ def _checked_specs(stores: Sequence[FeatureStore], known: Mapping[str, Descripto
         if store.spec != known.get(name, store.spec):
             raise ValueError(f"{store.path}: holds {name!r} of another form than a file of another folder")
         specs[name] = store.spec
-    check_aligned(stores)
+    check_aligned(stores, aligned)
     return specs
 
 
@@ -181,24 +200,26 @@ def _open(path: Path, name: str | None) -> FeatureStore:
     return FeatureStore(path, get_spec(name) if name in registered() else infer_spec(path, name))
 
 
-def check_aligned(stores: Sequence[FeatureStore]) -> None:
-    """Checks that all files hold the same photos with the same keypoints in the same order.
+def check_aligned(stores: Sequence[FeatureStore], keypoints: bool = True) -> None:
+    """Checks that all files hold the same photos, and the same `keypoints` in the same order.
 
     Raises:
         ValueError: they do not; the first five differences are listed.
     """
-    found = list(itertools.islice(_differences(stores), SHOWN + 1))
+    found = list(itertools.islice(_differences(stores, keypoints), SHOWN + 1))
     if found:
         more = ["..."] if len(found) > SHOWN else []
         raise ValueError("paired feature files differ:\n  " + "\n  ".join(found[:SHOWN] + more))
 
 
-def _differences(stores: Sequence[FeatureStore]) -> Iterator[str]:
+def _differences(stores: Sequence[FeatureStore], of_keypoints: bool) -> Iterator[str]:
     first = stores[0]
     for other in stores[1:]:
         for a, b in ((first, other), (other, first)):
             missing = sorted(set(a.names) - set(b.names))
             yield from (f"{name!r} is in {a.path} but not in {b.path}" for name in missing)
+    if not of_keypoints:
+        return
     shared = set(first.names).intersection(*(store.names for store in stores[1:]))
     for name in sorted(shared):
         expected = first.keypoints(name)

@@ -23,6 +23,7 @@ def records(
     *,
     photos: Path | None = None,
     paired: tuple[Path, ...] = (),
+    within: float | None = None,
     descriptors: tuple[str, ...] = (),
     keypoints: str = "colmap",
     first_octave: int = -1,
@@ -59,6 +60,9 @@ def records(
         paired: instead of photos, two or more feature files of the same keypoints; or folders of such files, as `xdesc
             extract` makes them, one for each set of keypoints: a row has the descriptors of its folder, and training
             takes of each pair of descriptors the rows that have both.
+        within: of feature files of different keypoints, each detector's own, pair those that lie at most so many px
+            apart, are each other's nearest, and agree in scale (half an octave) and orientation (20 deg) where both
+            have them; positions and frames are those of the first file that has frames.
         descriptors: with photos, what to compute (brief and sift where not given); with feature files, what
             they hold, in order, where they do not say.
         keypoints: of photos: 'colmap' or 'opencv' (SIFT detectors), a learned descriptor whose network finds its own
@@ -97,8 +101,9 @@ def records(
         OSError: the pipeline failed, or its workers do not see the same files.
     """
     origin = Origin(
-        photos, paired, descriptors, keypoints, first_octave, max_keypoints, weights, patches, device, network_side
-    )
+        photos, paired, descriptors, keypoints, first_octave, max_keypoints, weights, patches, device, network_side,
+        within,
+    )  # fmt: skip
     settings = RecordSettings(format, validation_share, seed, max_rows_per_photo, rows_per_shard, split_by, deal_by)
     builder: Build = build
     by_what: dict[str, Any] = {}

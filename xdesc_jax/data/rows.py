@@ -64,9 +64,14 @@ def described(features: ImageFeatures, spec: DescriptorSpec) -> np.ndarray:
     return features.valid & np.any(features.descriptors, axis=1)
 
 
+def with_shapes(features: Sequence[ImageFeatures]) -> int:
+    """The first that has shapes of keypoints, or the first where none has."""
+    return next((i for i, f in enumerate(features) if f.scales is not None or f.affine is not None), 0)
+
+
 def keypoint_rows(features: Sequence[ImageFeatures]) -> np.ndarray:
     """(x, y, scale, orientation) [N, 4] float32 from the first that has shapes; NaN where none has."""
-    shaped = next((f for f in features if f.scales is not None or f.affine is not None), features[0])
+    shaped = features[with_shapes(features)]
     rows = np.full((len(shaped), 4), np.nan, np.float32)
     rows[:, :2] = shaped.keypoints
     if (frames := of_features(shaped)) is not None:
