@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from xdesc_jax.data.pairs.same_places import same_places
 from xdesc_jax.data.rows import described, keypoint_rows, with_shapes
-from xdesc_jax.data.same_places import same_places
 from xdesc_jax.data.schema import KEYPOINT, SET, named, parted
 from xdesc_jax.data.source import Columns
 from xdesc_jax.descriptors import DescriptorSpec, from_stored, get_spec, registered

@@ -7,8 +7,8 @@ import pytest
 
 from xdesc_jax.cli import main
 from xdesc_jax.data.paired import PairedStores
+from xdesc_jax.data.pairs.same_places import OCTAVES, TURN_DEG, same_places
 from xdesc_jax.data.records import records
-from xdesc_jax.data.same_places import OCTAVES, TURN_DEG, same_places
 from xdesc_jax.descriptors import get_spec, unit_rows
 from xdesc_jax.features.store import ImageFeatures, StoreWriter
 
