@@ -121,11 +121,9 @@ def together(config: TrainConfig) -> TrainConfig:
 
 
 def added(config: TrainConfig) -> TrainConfig:
-    """The added descriptors alone, towards the space of the second training, which stays as it is."""
+    """The added descriptors alone, likewise, towards the space of the second training, which stays as it is."""
     steps = dataclasses.replace(config.optimizer, learning_rate=6e-4, warmup_steps=50)
-    return dataclasses.replace(
-        together(config), descriptors=config.descriptors, data_seed=4, optimizer=steps, loss=config.loss
-    )
+    return dataclasses.replace(together(config), descriptors=config.descriptors, data_seed=4, optimizer=steps)
 
 
 if __name__ == "__main__":

@@ -133,6 +133,26 @@ def test_what_is_added_starts_from_another_model_that_holds_it(grown, exported, 
         train(slow, toy_records, tmp_path / "started", init=model, freeze="all", add=(NEW,))
 
 
+def test_a_member_is_trained_anew_in_the_space_that_the_others_hold(grown, exported, config, toy_records, tmp_path):
+    """From its own networks at a rate of next to nothing it stays as good as it was; from fresh ones it does not."""
+    slow = dataclasses.replace(config, epochs=1, optimizer=OptimizerConfig(1e-7))
+    found = {}
+    for name, given in {"fresh": {}, "started": {"start": exported}}.items():
+        train(slow, toy_records, tmp_path / name, init=exported, freeze="all", retrain=(NEW,), **given)
+        found[name] = read_json(tmp_path / name / "validation.json")[-1]["translation_error"]
+    whole = read_json(grown / "validation.json")[-1]["translation_error"]
+    for pair in (f"{NEW}->toy-plain", f"toy-plain->{NEW}", f"{NEW}->{NEW}"):
+        assert found["started"][pair] == pytest.approx(whole[pair], rel=0.15), pair
+        assert found["started"][pair] < 0.9 * found["fresh"][pair], pair
+    before, after = load(exported), to_bundle(load_model(tmp_path / "fresh"))
+    assert after.space_id == before.space_id and set(after.specs) == set(before.specs)
+    Translator(after).self_check()
+    for name, layers in before.networks.items():
+        pairs = zip(layers, after.networks[name], strict=True)
+        same = all(np.array_equal(a, b) for x, y in pairs for a, b in zip(x, y, strict=True))
+        assert same == (name.split("/")[1] != NEW), name
+
+
 def test_without_freeze_the_space_has_another_name(grown, model, config, toy_records, tmp_path):
     once = dataclasses.replace(config, epochs=1)
     with pytest.raises(ValueError, match=r"epochs: 30 -> 1; freeze: all -> none"):
@@ -179,7 +199,16 @@ def test_another_model_file_in_the_run_directory_is_refused(grown, exported, tmp
             {"start": "model"},
             r"--start: the model holds \['elsewhere', 'toy-bits', 'toy-plain'\], none of \['toy-unit'\]",
         ),
-        ({"start": "model", "freeze": "none"}, "--start is for descriptors that --freeze all --add names"),
+        ({"start": "model", "freeze": "none"}, "--start is for descriptors that --freeze all --add or --retrain names"),
+        (
+            {"add": (), "retrain": ("toy-plain",), "freeze": "none"},
+            "--retrain toy-plain: is for members of --init with",
+        ),
+        ({"add": (), "retrain": ("toy-plain",), "init": None}, "--retrain toy-plain: is for members of --init with"),
+        ({"retrain": ("toy-plain", "toy-plain")}, "names a descriptor twice"),
+        ({"retrain": ("sift",)}, r"--retrain: the model lacks \['sift'\] \(it holds "),
+        ({"retrain": ("elsewhere", *MEMBERS[:2])}, "--retrain names all that the model holds"),
+        ({"add": (), "retrain": ("elsewhere",)}, r"the records lack \['elsewhere'\], which --add or --retrain names"),
         ({"config": {"model": ModelConfig("pair")}}, "kind 'encoder_decoder', the configuration's of 'pair'"),
     ],
     ids=str,

@@ -1,7 +1,7 @@
 """A space that lasts: new descriptors trained into the joint space of a finished model.
 
-In: a model file and the names to add. Out: the configuration of such a run, the networks of which the model's
-members are fixed, and the model file kept with the run, from which they are exported (see `trained`).
+In: a model file and the names to add, or to train anew. Out: the configuration of such a run, the networks of which the
+model's other members are fixed, and the model file kept with the run, from which they are exported (see `trained`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from xdesc_jax.files.whole import atomic, content_hash
 from xdesc_jax.networks import mlp
 from xdesc_jax.networks.mlp import Networks
 from xdesc_jax.train.translators.warmstart import scaled
+from xdesc_jax.translation import ratios
 from xdesc_jax.translation.bundle import Bundle, load
+from xdesc_jax.translation.parity import ParitySample
 
 FILE = "frozen.safetensors"  # the model file in the run directory, from which it is exported
 
@@ -41,7 +43,9 @@ def with_added(
         raise ValueError(f"--freeze is {freeze!r}, expected 'all' or 'none'")
     if not add:
         if freeze == "all":
-            raise ValueError("--freeze all leaves nothing to train; name new descriptors with --add")
+            raise ValueError(
+                "--freeze all leaves nothing to train; name new descriptors with --add, or members with --retrain"
+            )
         return config
     if bundle is None:
         raise ValueError(f"--add {' '.join(add)}: needs a model to add to, given with --init")
@@ -50,7 +54,7 @@ def with_added(
     if known := [name for name in add if name in bundle.specs]:
         raise ValueError(f"--add: the model already holds {known} (it holds {', '.join(bundle.specs)})")
     if held is not None and (missing := [name for name in add if name not in held]):
-        raise ValueError(f"--add: the records lack {missing} (they hold {', '.join(held)})")
+        raise ValueError(f"the records lack {missing}, which --add or --retrain names (they hold {', '.join(held)})")
     if strange := [name for name in config.descriptors if name not in bundle.specs]:
         raise ValueError(f"descriptors: the model lacks {strange} (it holds {', '.join(bundle.specs)})")
     members = config.descriptors or tuple(name for name in bundle.specs if held is None or name in held)
@@ -61,14 +65,47 @@ def with_added(
     return dataclasses.replace(config, descriptors=(*members, *add))
 
 
+def without(bundle: Bundle, names: Sequence[str]) -> Bundle:
+    """The model without some of its members, in the same joint space.
+
+    Raises:
+        ValueError: names that it does not hold, that come twice, or all that it holds.
+    """
+    if len(set(names)) < len(names):
+        raise ValueError(f"--retrain {' '.join(names)}: names a descriptor twice")
+    if missing := [name for name in names if name not in bundle.specs]:
+        raise ValueError(f"--retrain: the model lacks {missing} (it holds {', '.join(bundle.specs)})")
+    if names and set(names) == set(bundle.specs):
+        raise ValueError("--retrain names all that the model holds: nothing is left to hold its joint space")
+
+    def kept(held: dict[Any, Any]) -> dict[Any, Any]:
+        """Of what is kept by descriptor, by network or by (source, target), what is of none of the names."""
+        parts = {key: key if isinstance(key, tuple) else key.split("/") for key in held}
+        return {key: value for key, value in held.items() if not set(parts[key]) & set(names)}
+
+    networks, sample = kept(bundle.networks), bundle.sample
+    possible = ratios.possible(networks)
+    return dataclasses.replace(
+        bundle,
+        specs=kept(bundle.specs),
+        networks=networks,
+        contexts=kept(bundle.contexts),
+        statistics=kept(bundle.statistics),
+        sample=ParitySample(*(kept(getattr(sample, field.name)) for field in dataclasses.fields(sample))),
+        ratios={name: ratio for name, ratio in bundle.ratios.items() if name in possible},
+    )
+
+
 def check_start(start: Bundle | None, freeze: str, add: Sequence[str]) -> None:
     """Raises ValueError where a model to start the added descriptors from holds none of them, or none are added."""
     if start is None:
         return
     if freeze != "all":
-        raise ValueError("--start is for descriptors that --freeze all --add names; --init starts all others")
+        raise ValueError(
+            "--start is for descriptors that --freeze all --add or --retrain names; --init starts all others"
+        )
     if not set(add) & set(start.specs):
-        raise ValueError(f"--start: the model holds {sorted(start.specs)}, none of {list(add)}, which are added")
+        raise ValueError(f"--start: the model holds {sorted(start.specs)}, none of {list(add)}, which start from it")
 
 
 def like(config: TrainConfig, bundle: Bundle) -> TrainConfig:
@@ -110,4 +147,4 @@ def load_frozen(run: Path, settings: Mapping[str, Any]) -> Bundle | None:
     path = run / FILE
     if (found := content_hash(path)) != settings["init"]:
         raise ValueError(f"{path}: has content hash {found}, expected {settings['init']}, with which the run began")
-    return load(path)
+    return without(load(path), settings.get("retrain", ()))

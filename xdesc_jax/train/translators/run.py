@@ -27,7 +27,7 @@ from xdesc_jax.train.operands import settled
 from xdesc_jax.train.run_directory import clear, figure_told, history, resumed
 from xdesc_jax.train.state import TrainState
 from xdesc_jax.train.translators import inputs, preparation
-from xdesc_jax.train.translators.frozen import check_start, freeze_members, keep_frozen, like, with_added
+from xdesc_jax.train.translators.frozen import check_start, freeze_members, keep_frozen, like, with_added, without
 from xdesc_jax.train.translators.inputs import Statistics
 from xdesc_jax.train.translators.step import create_state, first_state, hyper_of, keys_of
 from xdesc_jax.train.translators.validation import validator
@@ -44,6 +44,7 @@ def train(
     init: Path | None = None,
     freeze: Literal["all", "none"] = "none",
     add: tuple[str, ...] = (),
+    retrain: tuple[str, ...] = (),
     start: Path | None = None,
     steps_per_dispatch: int = 1,
     backend: Backend = "pmap",
@@ -59,7 +60,8 @@ def train(
         init: model file to start from, or the name of one that ships with the package.
         freeze: 'all' leaves the model's members as they are, bit for bit, and so the name of its joint space.
         add: descriptors of the records to add to the model.
-        start: where all members stay as they are, another model file, from which the added descriptors start.
+        retrain: members of the model to train anew in its joint space, while the others stay as they are.
+        start: where members stay as they are, another model file, from which what is added or retrained starts.
         steps_per_dispatch: steps that the host hands to the devices at once; changes nothing but the speed.
         backend: how the step runs on several devices, see `parallel.BACKENDS`; changes nothing but the speed.
         require_accelerator: fail where there is none, instead of training on the CPU.
@@ -76,6 +78,10 @@ def train(
     info = RecordInfo.load(data)
     init = pretrained.resolve(init) if init else None
     bundle = load_bundle(init) if init else None
+    if retrain:
+        if bundle is None or freeze != "all":
+            raise ValueError(f"--retrain {' '.join(retrain)}: is for members of --init with --freeze all")
+        bundle, add = without(bundle, retrain), (*retrain, *add)
     start = pretrained.resolve(start) if start else None
     start_bundle = load_bundle(start) if start else None
     config = with_added(config, None if config.inputs == "patches" else tuple(info.specs), bundle, freeze, add)
@@ -94,6 +100,7 @@ def train(
     frozen = bundle if freeze == "all" else None
     check_start(start_bundle, freeze, add)
     addition: dict[str, Any] = {"freeze": freeze, "add": add} if add else {}
+    addition |= {"retrain": retrain} if retrain else {}
     addition |= {"start": content_hash(start)} if start else {}
     with hosts.lead_first("settings"):
         clear(run, overwrite)
@@ -114,7 +121,8 @@ def train(
             "descriptors": ", ".join(specs),
             "init": init,
             "freeze": freeze if freeze != "none" else None,
-            "add": add,
+            "add": add[len(retrain) :],
+            "retrain": retrain,
             "start": start,
             "devices": f"{devices}, {console.counted(jax.process_count(), 'host')}",
             "backend": backend if backend != "pmap" else None,
