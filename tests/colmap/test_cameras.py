@@ -8,7 +8,7 @@ from PIL import Image
 
 from tests.support.exact_scene import make_scene
 from xdesc_jax.colmap.bindings.api import pycolmap
-from xdesc_jax.colmap.camera_models import CAMERA_MODELS, PARAMETERS, focals, parse_camera
+from xdesc_jax.colmap.camera_models import CAMERA_MODELS, PARAMETERS, focals, parse_camera, pinhole
 from xdesc_jax.colmap.cameras import (
     Intrinsics,
     choose_intrinsics,
@@ -171,6 +171,14 @@ def test_camera_models_are_colmaps(name):
     if first:
         assert list(camera.principal_point_idxs()) == [first, first + 1]
         assert list(camera.extra_params_idxs()) == list(range(first + 2, PARAMETERS[name]))
+
+
+def test_a_pinhole_camera_has_the_intrinsics_that_it_was_made_of():
+    k = np.array([[310.5, 0, 161.2], [0, 305.25, 119], [0, 0, 1]])
+    camera = pinhole(k)
+    made = pycolmap.Camera(model=camera.model, width=camera.width, height=camera.height, params=list(camera.params))
+    np.testing.assert_array_equal(made.calibration_matrix(), k)
+    assert (camera.width, camera.height) == (323, 238)
 
 
 def test_camera_of_a_photo_is_read_from_the_database(tmp_path):

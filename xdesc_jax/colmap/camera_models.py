@@ -1,11 +1,14 @@
-"""COLMAP's camera models: their parameters, cameras from words, and what none of them can be.
+"""COLMAP's camera models: their parameters, cameras from words and matrices, and what none of them can be.
 
-In: `MODEL width height params...`, or the size of a photo to guess a camera for. Out: a checked `Camera`.
+In: `MODEL width height params...`, a matrix of intrinsics, or the size of a photo to guess a camera for. Out: a
+checked `Camera`.
 """
 
 from __future__ import annotations
 
 import math
+
+import numpy as np
 
 from xdesc_jax.colmap.model import Camera
 
@@ -61,6 +64,12 @@ def check_camera(camera: Camera, where: str) -> None:
 def focals(model: str) -> int:
     """How many of a camera model's first parameters are focal lengths."""
     return 0 if model == "EQUIRECTANGULAR" else 1 + (model in TWO_FOCALS)
+
+
+def pinhole(k: np.ndarray) -> Camera:
+    """The camera of intrinsics [3, 3] without skew, in px; of a photo with the principal point in its middle."""
+    width, height = (max(1, math.ceil(2 * k[axis, 2])) for axis in (0, 1))
+    return Camera("PINHOLE", width, height, tuple(float(value) for value in (k[0, 0], k[1, 1], k[0, 2], k[1, 2])))
 
 
 def parse_camera(text: str, where: str) -> Camera:

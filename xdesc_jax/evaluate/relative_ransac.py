@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
+from xdesc_jax.colmap.camera_models import pinhole
+
 if TYPE_CHECKING:
     from xdesc_jax.colmap.bindings.relative_pose import RelativePose
 
@@ -56,7 +58,7 @@ def _by_poselib(
     if len(xy1) < MIN_MATCHES:
         return None
     options = {"max_epipolar_error": max_error_px, "seed": seed, "max_iterations": MAX_TRIALS}
-    found, about = poselib.estimate_relative_pose(xy1, xy2, _pinhole(k1), _pinhole(k2), options, {})
+    found, about = poselib.estimate_relative_pose(xy1, xy2, _camera(k1), _camera(k2), options, {})
     inlier = np.asarray(about["inliers"], bool)
     pose = Pose(np.array(found.R, np.float64), np.array(found.t, np.float64))
     length = np.linalg.norm(pose.translation)
@@ -66,7 +68,6 @@ def _by_poselib(
     return RelativePose(Pose(pose.rotation, pose.translation / length), inlier)
 
 
-def _pinhole(k: np.ndarray) -> dict[str, Any]:
-    width, height = (max(1, int(np.ceil(2 * k[axis, 2]))) for axis in (0, 1))  # of no account
-    params = [float(value) for value in (k[0, 0], k[1, 1], k[0, 2], k[1, 2])]
-    return {"model": "PINHOLE", "width": width, "height": height, "params": params}
+def _camera(k: np.ndarray) -> dict[str, Any]:
+    camera = pinhole(k)
+    return {"model": camera.model, "width": camera.width, "height": camera.height, "params": list(camera.params)}

@@ -11,6 +11,7 @@ import dataclasses
 import numpy as np
 
 from xdesc_jax.colmap.bindings.api import pycolmap
+from xdesc_jax.colmap.camera_models import pinhole
 from xdesc_jax.colmap.model import Camera, Pose
 
 MIN_MATCHES = 5
@@ -52,7 +53,7 @@ def estimate_relative_pose(
         return None
     options = pycolmap.RANSACOptions()
     options.max_error, options.random_seed, options.max_num_trials = max_error_px, seed, MAX_TRIALS
-    found = pycolmap.estimate_essential_matrix(xy1, xy2, _pinhole(k1), _pinhole(k2), options)
+    found = pycolmap.estimate_essential_matrix(xy1, xy2, _of_colmap(pinhole(k1)), _of_colmap(pinhole(k2)), options)
     if found is None:
         return None
     rigid = found["cam2_from_cam1"]
@@ -72,11 +73,6 @@ def checked(xy1: np.ndarray, xy2: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return xy1, xy2
 
 
-def _pinhole(k: np.ndarray) -> pycolmap.Camera:
-    size = [max(1, int(np.ceil(2 * k[axis, 2]))) for axis in (0, 1)]  # of no account, but COLMAP wants one
-    return pycolmap.Camera(model="PINHOLE", width=size[0], height=size[1], params=[k[0, 0], k[1, 1], k[0, 2], k[1, 2]])
-
-
 def ideal_positions(camera: Camera, xy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Image points as a camera without distortion would show them, and its intrinsics.
 
@@ -90,9 +86,13 @@ def ideal_positions(camera: Camera, xy: np.ndarray) -> tuple[np.ndarray, np.ndar
     Raises:
         ValueError: a point that the model's distortion maps from nowhere.
     """
-    own = pycolmap.Camera(model=camera.model, width=camera.width, height=camera.height, params=list(camera.params))
+    own = _of_colmap(camera)
     k = np.asarray(own.calibration_matrix(), np.float64)
     rays = np.asarray(own.cam_from_img(np.asarray(xy, np.float64).reshape(-1, 2))).reshape(-1, 2)
     if not np.isfinite(rays).all():
         raise ValueError(f"{camera.model} {list(camera.params)}: a point lies where the distortion has no inverse")
     return rays * k[[0, 1], [0, 1]] + k[:2, 2], k
+
+
+def _of_colmap(camera: Camera) -> pycolmap.Camera:
+    return pycolmap.Camera(model=camera.model, width=camera.width, height=camera.height, params=list(camera.params))
