@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import signal
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,6 +48,11 @@ def _pycolmap() -> Any:
         import cv2  # noqa: F401
 
     import pycolmap
+
+    # It prints a stack of calls at SIGTERM, and takes the signal from who waits for it (`train.preemption`).
+    before = signal.getsignal(signal.SIGTERM)  # Python's, which is not told
+    if before is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, before)
 
     # COLMAP warns of much that a caller checks and tells by itself, and of nothing that only it would know.
     level = pycolmap.logging.INFO if console.is_verbose() else pycolmap.logging.ERROR
