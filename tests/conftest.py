@@ -43,6 +43,16 @@ os.environ["JAX_COMPILATION_CACHE_DIR"] = compiled
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
+# Tests that take long, and share what they compile, run first: short ones are left for the end, which the workers
+# divide evenly, where a long one would keep one of them at work alone.
+FIRST = ("test_pipelines.py", "train", "sweep", "networks", "export")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    folder = Path(__file__).parent
+    rank = {name: i for i, name in enumerate(FIRST)}
+    items.sort(key=lambda item: rank.get(item.path.relative_to(folder).parts[0], len(FIRST)))
+
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
