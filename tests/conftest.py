@@ -48,6 +48,7 @@ os.environ["JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES"] = "none"  # whose folder wo
 def pytest_runtest_setup() -> None:
     compiled.exchange()
 
+
 # Tests that take long, and share what they compile, run first: short ones are left for the end, which the workers
 # divide evenly, where a long one would keep one of them at work alone.
 FIRST = ("test_pipelines.py", "train", "sweep", "networks", "export")
