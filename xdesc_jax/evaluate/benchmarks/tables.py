@@ -7,7 +7,7 @@ screen, for pages and as Markdown. The paper's values stand beside results of th
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ PAPER_NAMES = {
     "sosnet": "SOSNet", "sosnet-xdesc": "SOSNet",
 }  # fmt: skip
 PAPER, DIFFERENCE, NONE = "paper", "difference", "-"
+LONG = 40  # rows of a table that a page shows whole
 
 
 @functools.cache
@@ -123,4 +124,11 @@ def page_table(result: Result) -> Table:
         [row.name, Cell(row.mode, badge=row.mode), *texts[1:]]
         for row, texts in zip(result.rows, cells(result), strict=True)
     ]
-    return Table(columns, rows)
+    return long_table(columns, rows, "rows", "rows")
+
+
+def long_table(columns: Sequence[PageColumn], rows: Sequence[Sequence[Any]], find: str, anchor: str) -> Table:
+    """A table for a page; one of many rows scrolls by itself, with a field above it that finds `find` in them."""
+    if len(rows) <= LONG:
+        return Table(columns, rows)
+    return Table(columns, rows, find=find, anchor=anchor, tall=True)

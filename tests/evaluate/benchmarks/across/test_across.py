@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import shutil
 
 import numpy as np
 import pytest
@@ -13,17 +15,17 @@ from tests.support.sequence_folder import homography, positions, write_features,
 from xdesc_jax import cli
 from xdesc_jax.colmap.bindings.relative_pose import ideal_positions
 from xdesc_jax.colmap.model import Camera, Model, Pose
-from xdesc_jax.descriptors import get_spec, unit_rows
 from xdesc_jax.evaluate.benchmarks import results, run_folder
-from xdesc_jax.evaluate.benchmarks.across import data, plan, scores, simulated
-from xdesc_jax.evaluate.benchmarks.across.benchmark import of_matchers
+from xdesc_jax.evaluate.benchmarks.across import benchmark, data, page, plan, scores, simulated
 from xdesc_jax.evaluate.benchmarks.across.data import Pair, Posed
-from xdesc_jax.evaluate.benchmarks.across.matching import by_network, nearest_rows
+from xdesc_jax.evaluate.benchmarks.across.matching import SceneMatching
 from xdesc_jax.evaluate.benchmarks.across.plan import Case
+from xdesc_jax.evaluate.benchmarks.across.scores import Best, Leader
+from xdesc_jax.evaluate.relative_ransac import estimator
 from xdesc_jax.evaluate.repeatability import repeatability
 from xdesc_jax.evaluate.scenes import by_homography
-from xdesc_jax.features.store import ImageFeatures, StoreWriter
-from xdesc_jax.matching import learned
+from xdesc_jax.features.store import FeatureStore
+from xdesc_jax.matching.feature_set import FeatureSet
 from xdesc_jax.translation.translator import Translator
 
 cv2 = pytest.importorskip("cv2", reason="needs the features extra")
@@ -116,13 +118,20 @@ def sequence_pair(k=3):
     return Pair("v_roof", "v_roof/1.ppm", f"v_roof/{k}.ppm", *both)
 
 
+@contextlib.contextmanager
+def opened(folder, *names):
+    """Feature files by their place in a run: plain photos, own keypoints."""
+    with contextlib.ExitStack() as stack:
+        yield {("plain", "own", name): stack.enter_context(FeatureSet([folder / f"{name}.h5"])) for name in names}
+
+
 @pytest.mark.parametrize("way", ["native", "translated", "joint", "naive"])
 def test_exact_features_are_matched_rightly_in_every_way_but_the_naive_one(tmp_path, way):
     folder = write_features(tmp_path, ("v_roof",))
-    case = Case("own-a", "own-a" if way == "native" else "own-b", way, "own", "plain")
-    stores = [folder / f"{name}.h5" for name in (case.known, case.device)]
-    ((pair, rows),) = nearest_rows(case, [sequence_pair()], *stores, "", Translator(exact_translator()))
-    found = scores.score(pair, positions(1), positions(3), (150, 120), (150, 120), rows, 1.0, 0)
+    case, pair = Case("own-a", "own-a" if way == "native" else "own-b", way, "own", "plain"), sequence_pair()
+    with opened(folder, "own-a", "own-b") as files:
+        rows = SceneMatching([pair], files, Translator(exact_translator())).matcher(case)(pair)
+    found = scores.score(pair, positions(1), positions(3), (150, 120), (150, 120), rows, 1.0, 0, estimator())
     assert found["repeatability"] == 1.0
     if way == "naive":
         assert found["correct"] < 0.25 * 41
@@ -143,11 +152,12 @@ def test_a_sequence_is_scored_as_a_plain_loop_does():
         correct += sum(np.hypot(u - device[j][0], v - device[j][1]) <= 3 for i, j in rows if i == n)
     pair, sizes = sequence_pair(), ((150, 120), (150, 120))
     repeated = repeatability(known, device, pair.truth, pair.inverse, *sizes).share
-    found = scores.score(pair, known, device, *sizes, rows, 1.0, 0)
+    found = scores.score(pair, known, device, *sizes, rows, 1.0, 0, estimator())
     assert found == {"matches": 30, "correct": correct, "repeatability": repeated}
     assert 5 < correct < 30 and 0.2 < repeated < 1
     one_way = dataclasses.replace(pair, inverse=None)
-    assert scores.score(one_way, known, device, *sizes, rows, 1.0, 0) == {"matches": 30, "correct": correct}
+    only = scores.score(one_way, known, device, *sizes, rows, 1.0, 0, estimator())
+    assert only == {"matches": 30, "correct": correct}
 
 
 def posed_scores(shuffled=False):
@@ -157,7 +167,7 @@ def posed_scores(shuffled=False):
         rows[:, 1] = np.random.default_rng(0).permutation(rows[:, 1])
     pair = Pair("hall", "0", "1", Posed((CAMERA, CAMERA), between(0, 1)))
     # The folder's positions are of K's own origin, which is the corner of the first pixel; files have its centre.
-    return scores.score(pair, first - 0.5, second - 0.5, SIZE, SIZE, rows, 1.0, 0)
+    return scores.score(pair, first - 0.5, second - 0.5, SIZE, SIZE, rows, 1.0, 0, estimator())
 
 
 def test_right_matches_of_a_posed_pair_give_its_pose_and_shuffled_ones_none():
@@ -190,7 +200,65 @@ def test_the_weaker_side_and_the_leaders_are_of_the_same_keypoints_and_condition
     rows = [scores.row_of(case, figures) for case in figures]
     assert rows[5].values["of the weaker side"] == pytest.approx(90) and rows[5].values["precision"] == 36
     assert rows[5].values["AUC 10 deg"] is None and rows[5].name == "a | b, own keypoints, simulated night"
-    assert ("a", "b", "own", "night", "joint", 36.0, pytest.approx(90)) in scores.leaders(rows)
+    assert Leader("a", "b", "own", "night", Best("joint", 36.0, pytest.approx(90)), None) in scores.leaders(rows)
+
+
+def test_in_posed_scenes_shares_are_of_the_inliers_of_the_weaker_side():
+    """The map has 40 and 80 inliers natively in its two scenes (60); the device 30 and 42 (36), which is weaker."""
+
+    def posed(*inliers):
+        one = {"matches": 200, "right": 0.5, "error_deg": 1.0}
+        return {
+            scene: [{**one, "inliers": n - 5}, {**one, "inliers": n + 5}]
+            for scene, n in zip("xy", inliers, strict=True)
+        }
+
+    inliers = {
+        ("a", "a", "native"): (40, 80), ("b", "b", "native"): (30, 42), ("a", "b", "translated"): (10, 26),
+        ("a", "b", "joint"): (20, 34), ("b", "a", "joint"): (36, 54),
+    }  # fmt: skip
+    figures = {Case(*of, "own", "plain"): posed(*counts) for of, counts in inliers.items()}
+    rows = [scores.row_of(case, figures) for case in figures]
+    assert [row.values["inliers"] for row in rows] == [60, 36, 18, 27, 45]
+    assert [row.values["inliers of the weaker side"] for row in rows] == [100, 100, 50, 75, 125]
+    assert {row.values["of the weaker side"] for row in rows} == {None}
+    ab, ba = (Leader(*of, "own", "plain", None, best) for of, best in (
+        (("a", "b"), Best("joint", 27, 75)), (("b", "a"), Best("joint", 45, 125)),
+    ))  # fmt: skip
+    assert scores.leaders(rows)[2:] == [ab, ba]
+
+
+def test_sequences_and_posed_scenes_have_leaders_of_their_own():
+    def both(correct, inliers):
+        posed = {"matches": 9, "right": 1.0, "error_deg": 1.0, "inliers": inliers}
+        return {"roof": [{"matches": 9, "correct": correct}], "hall": [posed]}
+
+    figures = {
+        Case("a", "a", "native", "own", "plain"): both(8, 80), Case("b", "b", "native", "own", "plain"): both(4, 0),
+        Case("a", "b", "translated", "own", "plain"): both(3, 20), Case("a", "b", "joint", "own", "plain"): both(2, 30),
+    }  # fmt: skip
+    leader = scores.leaders([scores.row_of(case, figures) for case in figures])[-1]
+    # The device has no inliers of its own, of which there is no share.
+    assert (leader.sequences, leader.posed) == (Best("translated", 3, 75), Best("joint", 30, None))
+    sentence = page.answer([leader])
+    assert sentence == (
+        "A map of a serves b best (translated): 3 correct matches in sequences a pair; "
+        "a map of a serves b best (joint): 30 inliers in posed scenes a pair."
+    )
+    (sequences, posed) = page.matrices([leader])
+    assert (sequences.values, posed.values) == ([[0.75]], [[None]])
+
+
+def test_repeatability_of_the_same_keypoints_is_counted_once(monkeypatch):
+    counted = []
+    monkeypatch.setattr(scores, "repeatability", lambda *of: counted.append(of) or repeatability(*of))
+    pair, sizes, known, device = sequence_pair(), ((150, 120), (150, 120)), positions(1), positions(3)
+    given = pair.truth, pair.inverse, *sizes
+    remembered = scores.RememberedRepeatability()
+    expected = repeatability(known, device, *given)
+    assert remembered(known, device, *given) == remembered(known.copy(), device.copy(), *given) == expected
+    assert len(counted) == 1
+    assert remembered(known, device[:7], *given) == repeatability(known, device[:7], *given) != expected
 
 
 def test_a_simulated_photo_shows_each_place_where_its_placement_says():
@@ -222,18 +290,25 @@ def test_the_pose_of_a_model_is_from_the_maps_camera_to_the_devices(tmp_path):
     np.testing.assert_allclose(pair.truth.pose.translation, expected.translation)
 
 
-def test_a_run_extracts_simulates_matches_and_leaves_a_page(tmp_path):
-    """Rows of OpenCV's SIFT and ORB on a plane by day and by simulated night, and in a posed scene."""
-    write_sequences(tmp_path / "data/planes", ("v_roof",))
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """OpenCV's SIFT and ORB on a plane by day and by simulated night, and in a posed scene: the words of the run."""
+    folder = tmp_path_factory.mktemp("ran")
+    write_sequences(folder / "data/planes", ("v_roof",))
     for k in (4, 5, 6):
-        (tmp_path / f"data/planes/v_roof/{k}.ppm").unlink()
-        (tmp_path / f"data/planes/v_roof/H_1_{k}").unlink()
-    write_scene(tmp_path / "data/scenes/hall", photos=2)
-    words = ["benchmark", "run", "cross", "--data", tmp_path / "data", "--out", tmp_path / "out", "--model", "opencv"]
+        (folder / f"data/planes/v_roof/{k}.ppm").unlink()
+        (folder / f"data/planes/v_roof/H_1_{k}").unlink()
+    write_scene(folder / "data/scenes/hall", photos=3)
+    words = ["benchmark", "run", "cross", "--data", folder / "data", "--out", folder / "out", "--model", "opencv"]
     words += ["--descriptors", "opencv-sift", "orb", "--conditions", "plain", "night", "--matchers", "joint"]
-    words += ["--max-keypoints", "150"]
-    assert cli.main([str(word) for word in words]) == 0
-    result = results.read(tmp_path / "out")
+    words = [str(word) for word in [*words, "--max-keypoints", "150", "--pairs-a-scene", "1"]]
+    assert cli.main(words) == 0
+    return folder, words
+
+
+def test_a_run_extracts_simulates_matches_and_leaves_a_page(ran):
+    folder, words = ran
+    result = results.read(folder / "out")
     assert [row.name for row in result.rows] == [
         f"{of}, own keypoints{condition}" for condition in ("", ", simulated night")
         for of in ("opencv-sift", "orb", "opencv-sift | orb", "orb | opencv-sift")
@@ -241,25 +316,44 @@ def test_a_run_extracts_simulates_matches_and_leaves_a_page(tmp_path):
     day, night = result.rows[0].values, result.rows[4].values
     assert day["correct"] > 40 and day["precision"] > 40 and day["of the weaker side"] == pytest.approx(100)
     assert night["correct"] < day["correct"] and not result.official and day["AUC 10 deg"] is not None
-    assert (tmp_path / "out/photos/night/planes/v_roof/3.ppm.png").exists()
-    page = (tmp_path / "out" / run_folder.REPORT).read_text()
-    assert "simulated night" in page and "Leaders" in page
-    before = (tmp_path / "out/result.json").stat().st_mtime_ns
-    assert cli.main([str(word) for word in words]) == 0
-    assert (tmp_path / "out/result.json").stat().st_mtime_ns == before
+    assert "inliers of the weaker side [%]" in (folder / "out" / run_folder.TABLE).read_text()
+    text = (folder / "out" / run_folder.REPORT).read_text()
+    assert "simulated night" in text and "Leaders" in text and "Who serves whom" in text
+    before = (folder / "out/result.json").stat().st_mtime_ns
+    assert cli.main(words) == 0
+    assert (folder / "out/result.json").stat().st_mtime_ns == before
 
 
-def test_lightglue_matches_rows_as_they_are_or_translated(tmp_path, monkeypatch):
-    monkeypatch.setattr(learned, "_CLASS", "tests.support.fake_matcher:Fake")
-    monkeypatch.setattr(learned, "require_kornia", lambda what: None)
-    np.savez(tmp_path / "lightglue-aliked.npz", limit=0.5)
-    rows, xy = unit_rows(np.random.default_rng(0).normal(size=(30, 128))), np.linspace(60, 90, 60).reshape(30, 2)
-    with StoreWriter(tmp_path / "aliked-n16rot.h5", get_spec("aliked-n16rot")) as store:
-        for name, order in (("v_roof/1.ppm", np.arange(30)), ("v_roof/3.ppm.png", np.arange(30)[::-1])):
-            store.write(name, ImageFeatures(np.float32(xy), rows[order], np.ones(30, bool), (150, 120)))
-    case = Case("aliked-n16rot", "aliked-n16rot", "lightglue", "own", "night")
-    weights = (f"lightglue-aliked={tmp_path / 'lightglue-aliked.npz'}",)
-    assert of_matchers((*weights, "xfeat=x")) == weights
-    file = tmp_path / "aliked-n16rot.h5"
-    ((pair, found),) = by_network(case, [sequence_pair()], file, file, ".png", tmp_path, tmp_path / "matches", weights)
-    assert pair.device == "v_roof/3.ppm" and sorted(map(tuple, found.tolist())) == [(i, 29 - i) for i in range(30)]
+def test_only_photos_of_pairs_are_extracted_and_the_devices_alone_simulated(ran):
+    folder, _ = ran
+    roof, hall = [f"planes/v_roof/{k}.ppm" for k in (1, 2, 3)], [f"scenes/hall/images/{k}.png" for k in (0, 2)]
+    with FeatureStore(folder / "out/features/plain/same/orb.h5") as store:
+        assert store.names == [*roof, *hall]  # photo 1 of the scene is in no pair
+    with FeatureStore(folder / "out/features/night/same/orb.h5") as store:
+        assert store.names == [f"{name}.png" for name in (*roof[1:], hall[1])]
+
+
+def test_another_ransac_is_another_result(ran, monkeypatch):
+    folder, words = ran
+    asked = []
+    monkeypatch.setattr(benchmark, "estimator", lambda ransac: asked.append(ransac) or (lambda *_, **__: None))
+    assert cli.main([*words, "--ransac", "poselib"]) != 0  # refused: the folder has COLMAP's
+    other = [str(folder / "other") if word == str(folder / "out") else word for word in words]
+    shutil.copytree(folder / "out/features", folder / "other/features", symlinks=True)
+    shutil.copytree(folder / "out/photos", folder / "other/photos", symlinks=True)
+    assert cli.main([*other, "--ransac", "poselib"]) == 0
+    found = results.read(folder / "other")
+    assert asked == ["poselib"] * 2 and found.settings["ransac"] == "poselib"
+    assert [row.values["inliers"] for row in found.rows] == [0] * 8  # of a RANSAC that finds nothing
+    assert [row.values["correct"] for row in found.rows] == [
+        row.values["correct"] for row in results.read(folder / "out").rows
+    ]
+
+
+def test_a_dry_run_neither_links_nor_simulates_photos(ran):
+    folder, words = ran
+    fresh = [str(folder / "fresh") if word == str(folder / "out") else word for word in words]
+    assert cli.main([*fresh, "--dry-run"]) == 0
+    assert not (folder / "fresh").exists()
+    assert cli.main([*words, "--conditions", "device", "--dry-run"]) == 0
+    assert not (folder / "out/photos/device").exists()

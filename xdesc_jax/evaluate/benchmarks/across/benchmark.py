@@ -8,29 +8,30 @@ way. Night and other devices are simulated, and labelled so.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from xdesc_jax import console, pretrained
+from xdesc_jax.descriptors import get_spec
 from xdesc_jax.evaluate.benchmarks import run_folder
 from xdesc_jax.evaluate.benchmarks.across import data as scene_data
-from xdesc_jax.evaluate.benchmarks.across.data import Pair
-from xdesc_jax.evaluate.benchmarks.across.matching import by_network, nearest_rows
-from xdesc_jax.evaluate.benchmarks.across.plan import OWN, SAME, Case, Keypoints, Way, cases, ways
-from xdesc_jax.evaluate.benchmarks.across.scores import COLUMNS, leaders, row_of, score
-from xdesc_jax.evaluate.benchmarks.across.simulated import CONDITIONS, Condition, placement, simulated
-from xdesc_jax.evaluate.benchmarks.feature_rows import extracted_by_detector, of_network, to_extract
-from xdesc_jax.evaluate.benchmarks.hpatches_sequences import photo_size
+from xdesc_jax.evaluate.benchmarks.across.measuring import Measuring
+from xdesc_jax.evaluate.benchmarks.across.page import page
+from xdesc_jax.evaluate.benchmarks.across.plan import Case, Way, cases, ways
+from xdesc_jax.evaluate.benchmarks.across.scores import COLUMNS, row_of
+from xdesc_jax.evaluate.benchmarks.across.simulated import CONDITIONS, Condition
+from xdesc_jax.evaluate.benchmarks.across.stores import extracted, of_matchers
+from xdesc_jax.evaluate.benchmarks.feature_rows import to_extract
 from xdesc_jax.evaluate.benchmarks.protocol import Benchmark, require
 from xdesc_jax.evaluate.benchmarks.results import Result
-from xdesc_jax.features.images import read_rgb, write_png
-from xdesc_jax.features.store import FeatureStore
+from xdesc_jax.evaluate.relative_ransac import Ransac, estimator
+from xdesc_jax.features.weights import parse_weights
 from xdesc_jax.files import dry_run
 from xdesc_jax.files.journal import Journal
 from xdesc_jax.files.whole import config_hash, content_hash, input_hash
-from xdesc_jax.matching.learned import LIGHTGLUE
+from xdesc_jax.matching.learned import LIGHTGLUE, LearnedMatcher
 from xdesc_jax.translation.translator import Translator
 
 BENCHMARK = Benchmark(
@@ -42,9 +43,7 @@ BENCHMARK = Benchmark(
     "",
     scene_data.check,
 )
-VERSION = 2  # of the figures
-MAX_ERROR_PX = 1.0  # of an inlier of a relative pose
-Stores = Mapping[tuple[Condition, Keypoints], Mapping[str, Path]]
+VERSION = 3  # of the figures
 
 
 def run(
@@ -59,6 +58,7 @@ def run(
     max_keypoints: int = 2000,
     pairs_a_scene: int = scene_data.PAIRS_A_SCENE,
     weights: tuple[str, ...] = (),
+    ransac: Ransac = "colmap",
     seed: int = 0,
     processes: int = 1,
     overwrite: bool = False,
@@ -77,6 +77,7 @@ def run(
         max_keypoints: the strongest that are kept of what a detector finds.
         pairs_a_scene: the most pairs of a posed scene.
         weights: NAME=FILE weight files of networks that are neither shipped nor installed.
+        ransac: of posed scenes, whose: colmap, or poselib (the extra 'poselib').
         seed: of RANSAC.
         processes: processes that extract.
         overwrite: measure again even if the result is there.
@@ -86,121 +87,48 @@ def run(
 
     Raises:
         FileNotFoundError: no such folder or file.
-        ValueError: the folder holds no scene, or an incomplete one; no descriptor is named.
+        ValueError: the folder holds no scene, or an incomplete one; no descriptor is named; LightGlue lacks weights.
         FileExistsError: OUT holds a result of other settings.
         InUse: another process works in OUT.
+        ModuleNotFoundError: PoseLib is asked for and not installed.
     """
+    estimate = estimator(ransac)
     found = require(BENCHMARK, data)
     named, model = model, pretrained.resolve(model)
     translator = Translator.load(model)
     names = to_extract(descriptors, translator, "colmap")
+    plan = cases(names, maps or names, conditions, ways(matchers, translator, names), translator)
+    network = matcher_of(plan, translator, weights)
     pairs = scene_data.read(found.root, pairs_a_scene)
     with dry_run.step(out / run_folder.RESULT):
         stores = extracted(found.root, pairs, out, names, conditions, max_keypoints, weights, processes, overwrite)
-    plan = cases(names, maps or names, conditions, ways(matchers, translator, names), translator)
     with console.status("reading the inputs"):
         hashes = {str(key): {n: input_hash(path) for n, path in held.items()} for key, held in stores.items()}
-        config = [BENCHMARK.name, VERSION, found.fingerprint, hashes, content_hash(model), pairs_a_scene, seed]
+        config: list[Any] = [BENCHMARK.name, VERSION, found.fingerprint, hashes, content_hash(model), pairs_a_scene]
+        config += [seed, ransac, network and network.config()]
         expected = config_hash([*config, [str(case) for case in plan]])
     given: dict[str, Any] = {"model": named, "descriptors": names, "maps": maps, "conditions": conditions}
     given |= {"matchers": matchers, "max_keypoints": max_keypoints, "pairs_a_scene": pairs_a_scene, "weights": weights}
-    given |= {"seed": seed}
+    given |= {"ransac": ransac, "seed": seed}
     told = {"data": found.told, "pairs": len(pairs), "rows": len(plan), **given}
 
     def measure(kept: Journal) -> Result:
-        names_of_photos = {name for pair in pairs for name in (pair.known, pair.device)}
-        sizes = {name: photo_size(found.root / name) for name in names_of_photos}
-        figures: dict[Case, Mapping[str, Any]] = {}
-        for case in console.track(plan, "matching", "rows"):
-            make = functools.partial(measured, case, pairs, sizes, stores, model, translator, out, weights, seed)
-            figures[case] = kept.recall(str(case), make)
-        rows = [row_of(case, figures) for case in plan]
-        return Result.of(BENCHMARK, found, given, COLUMNS, rows)
+        with network or contextlib.nullcontext():
+            measuring = Measuring(found.root, stores, translator, network, estimate, seed)
+            figures = measuring.all_figures(plan, pairs, kept)
+        return Result.of(BENCHMARK, found, given, COLUMNS, [row_of(case, figures) for case in plan])
 
-    return run_folder.carry_out(BENCHMARK, out, expected, overwrite, measure, _page, told=told, stage=run)
+    return run_folder.carry_out(BENCHMARK, out, expected, overwrite, measure, page, told=told, stage=run)
 
 
-def extracted(
-    root: Path, pairs: Sequence[Pair], out: Path, names: Sequence[str], conditions: Sequence[Condition],
-    max_keypoints: int, weights: tuple[str, ...], processes: int, overwrite: bool,
-) -> dict[tuple[Condition, Keypoints], dict[str, Path]]:  # fmt: skip
-    """Feature files by condition and keypoints: each detector's own, and of the photos as they are shared ones."""
-    from xdesc_jax.evaluate.stages.homography import extracted_stores
+def matcher_of(plan: Sequence[Case], translator: Translator, weights: Sequence[str]) -> LearnedMatcher | None:
+    """LightGlue for all rows of a plan that it matches; None where there are none.
 
-    stores: dict[tuple[Condition, Keypoints], dict[str, Path]] = {}
-    own = tuple(word for word in weights if word not in of_matchers(weights))
-    how: dict[str, Any] = {"max_keypoints": max_keypoints, "weights": own, "processes": processes}
-    asked: tuple[Condition, ...] = ("plain", *(c for c in conditions if c != "plain"))
-    for condition in asked:
-        photos = root if condition == "plain" else _rendered(root, pairs, out / "photos" / condition, condition)
-        stores[condition, OWN] = extracted_by_detector(
-            photos, out / "features" / condition, names, keypoints="colmap", overwrite=overwrite, **how
-        )
-    if any(of_network(name) for name in names):  # else they are those of the detector that all have
-        stores["plain", SAME] = extracted_stores(
-            root, out / "features" / "shared", names, keypoints="colmap", overwrite=overwrite, **how
-        )
-    return stores
-
-
-def of_matchers(weights: Sequence[str]) -> tuple[str, ...]:
-    """Those NAME=FILE words that name weights of LightGlue, and not of a descriptor."""
-    return tuple(word for word in weights if word.startswith(f"{LIGHTGLUE}-"))
-
-
-def _rendered(root: Path, pairs: Sequence[Pair], folder: Path, condition: Condition) -> Path:
-    """The device's photos as they would be under a condition; those that are there stay."""
-    names = sorted({pair.device for pair in pairs})
-    left = [name for name in names if not _simulated_name(folder, name).exists()]
-    for name in console.track(left, f"simulating {condition}", "photos"):
-        write_png(_simulated_name(folder, name), simulated(read_rgb(root / name), condition, name))
-    return folder
-
-
-def _simulated_name(folder: Path, name: str) -> Path:
-    """Where the simulated photo lies: named as the photo, .png behind it."""
-    return folder / f"{name}.png"
-
-
-def measured(
-    case: Case,
-    pairs: Sequence[Pair],
-    sizes: Mapping[str, tuple[int, int]],
-    stores: Stores,
-    model: Path,
-    translator: Translator,
-    out: Path,
-    weights: tuple[str, ...],
-    seed: int,
-) -> dict[str, list[dict[str, Any]]]:
-    """Figures of all pairs of one row, by scene."""
-    known = stores["plain", case.keypoints][case.known]
-    device = stores[case.condition, case.keypoints][case.device]
-    found: dict[str, list[dict[str, Any]]] = {}
-    suffix = "" if case.condition == "plain" else ".png"
-    with FeatureStore(known) as first, FeatureStore(device) as second:
-        if case.way == LIGHTGLUE:
-            matches = by_network(case, pairs, known, device, suffix, model, out / "matches", of_matchers(weights))
-        else:
-            matches = nearest_rows(case, pairs, known, device, suffix, translator)
-        for pair, rows in matches:
-            size = sizes[pair.device]
-            seen = placement(size, case.condition, pair.device).to_photo(second.keypoints(pair.device + suffix))
-            figures = score(pair, first.keypoints(pair.known), seen, sizes[pair.known], size, rows, MAX_ERROR_PX, seed)
-            found.setdefault(pair.scene, []).append(figures)
-    return found
-
-
-def _page(result: Result) -> run_folder.Page:
-    from xdesc_jax.reports.parts import Section, Table
-
-    best = leaders(result.rows)
-    head = ("map", "device", "keypoints", "condition", "best way", "correct", "of the weaker side [%]")
-    table = Table(head, [list(line) for line in best])
-    plain = [line for line in best if line[0] != line[1] and line[3] == "plain" and line[2] == OWN]
-    sentence = "There is one descriptor alone."
-    if plain:
-        top = max(plain, key=lambda line: line[6] if line[6] is not None else -1)
-        sentence = f"A map of {top[0]} serves {top[1]} best ({top[4]}): {top[5]:.0f} correct matches a pair."
-    told = "For each map and device the way with the most correct matches; conditions but 'plain' are simulated."
-    return sentence, [Section("Leaders", [table], told)]
+    Raises:
+        FileNotFoundError, ValueError: as `LearnedMatcher`, before anything is computed.
+    """
+    targets = dict.fromkeys(case.device for case in plan if case.way == LIGHTGLUE)
+    if not targets:
+        return None
+    specs = [translator.spec(name) if name in translator.names else get_spec(name) for name in targets]
+    return LearnedMatcher(specs, parse_weights(of_matchers(weights)), "auto")
