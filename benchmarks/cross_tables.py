@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from xdesc_jax.evaluate.benchmarks import results
-from xdesc_jax.evaluate.benchmarks.across.plan import SAME
-from xdesc_jax.evaluate.benchmarks.across.scores import SHARES
+from xdesc_jax.evaluate.benchmarks.cross.plan import SAME
+from xdesc_jax.evaluate.benchmarks.cross.scores import SHARES
 from xdesc_jax.evaluate.benchmarks.results import Row
 
 NONE = "-"

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from xdesc_jax.evaluate.benchmarks.across import benchmark
-from xdesc_jax.evaluate.benchmarks.across.data import PAIRS_A_SCENE
-from xdesc_jax.evaluate.benchmarks.across.plan import Way
+from xdesc_jax.evaluate.benchmarks.cross import benchmark
+from xdesc_jax.evaluate.benchmarks.cross.data import PAIRS_A_SCENE
+from xdesc_jax.evaluate.benchmarks.cross.plan import Way
 from xdesc_jax.evaluate.benchmarks.results import Result
 from xdesc_jax.evaluate.relative_ransac import Ransac
 

@@ -111,7 +111,7 @@ STAGES: dict[Words, Stage] = {
         "MegaDepth-1500, ScanNet-1500 and their like: relative poses.", ("pycolmap", "PIL", "matplotlib"),
     ),
     ("benchmark", "run", "cross"): Stage(
-        _BENCHMARKS + "across.benchmark:run", "features,report", _EVALUATE,
+        _BENCHMARKS + "cross.benchmark:run", "features,report", _EVALUATE,
         "Maps and devices of all descriptors, on scenes of your own.", ("pycolmap", "cv2", "PIL", "matplotlib"),
     ),
     ("benchmark", "run", "image-matching-challenge"): Stage(

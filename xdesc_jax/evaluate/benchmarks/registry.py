@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 
 from xdesc_jax.evaluate.benchmarks.ablations import BENCHMARK as ABLATIONS
-from xdesc_jax.evaluate.benchmarks.across.benchmark import BENCHMARK as CROSS
+from xdesc_jax.evaluate.benchmarks.cross.benchmark import BENCHMARK as CROSS
 from xdesc_jax.evaluate.benchmarks.hpatches_patches import BENCHMARK as HPATCHES_PATCHES
 from xdesc_jax.evaluate.benchmarks.hpatches_sequences import BENCHMARK as HPATCHES_SEQUENCES
 from xdesc_jax.evaluate.benchmarks.image_matching.benchmark import BENCHMARK as IMAGE_MATCHING

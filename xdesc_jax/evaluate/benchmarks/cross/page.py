@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdesc_jax.evaluate.benchmarks import run_folder, tables
-from xdesc_jax.evaluate.benchmarks.across.plan import OWN
-from xdesc_jax.evaluate.benchmarks.across.scores import Best, Leader, leaders
+from xdesc_jax.evaluate.benchmarks.cross.plan import OWN
+from xdesc_jax.evaluate.benchmarks.cross.scores import Best, Leader, leaders
 from xdesc_jax.evaluate.benchmarks.results import Result
 from xdesc_jax.reports.parts import Column, Folded, Matrix, Part, Section, Table
 

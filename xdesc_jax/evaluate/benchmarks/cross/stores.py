@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from xdesc_jax import console
-from xdesc_jax.evaluate.benchmarks.across.data import Pair
-from xdesc_jax.evaluate.benchmarks.across.plan import OWN, SAME, Keypoints
-from xdesc_jax.evaluate.benchmarks.across.simulated import Condition, simulated
+from xdesc_jax.evaluate.benchmarks.cross.data import Pair
+from xdesc_jax.evaluate.benchmarks.cross.plan import OWN, SAME, Keypoints
+from xdesc_jax.evaluate.benchmarks.cross.simulated import Condition, simulated
 from xdesc_jax.evaluate.benchmarks.feature_rows import extracted_by_detector, of_network
 from xdesc_jax.features.images import read_rgb, write_png
 from xdesc_jax.files import dry_run

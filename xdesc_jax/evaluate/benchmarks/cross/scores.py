@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from xdesc_jax.evaluate.benchmarks.across.data import Pair, Posed
-from xdesc_jax.evaluate.benchmarks.across.plan import Case
+from xdesc_jax.evaluate.benchmarks.cross.data import Pair, Posed
+from xdesc_jax.evaluate.benchmarks.cross.plan import Case
 from xdesc_jax.evaluate.benchmarks.pose_pairs import PosedPair
 from xdesc_jax.evaluate.benchmarks.pose_scores import areas
 from xdesc_jax.evaluate.benchmarks.relative_pose import pair_scores

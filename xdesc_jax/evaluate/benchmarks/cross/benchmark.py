@@ -16,13 +16,13 @@ from typing import Any
 from xdesc_jax import console, pretrained
 from xdesc_jax.descriptors import get_spec
 from xdesc_jax.evaluate.benchmarks import run_folder
-from xdesc_jax.evaluate.benchmarks.across import data as scene_data
-from xdesc_jax.evaluate.benchmarks.across.measuring import Measuring
-from xdesc_jax.evaluate.benchmarks.across.page import page
-from xdesc_jax.evaluate.benchmarks.across.plan import Case, Way, cases, ways
-from xdesc_jax.evaluate.benchmarks.across.scores import COLUMNS, row_of
-from xdesc_jax.evaluate.benchmarks.across.simulated import CONDITIONS, Condition
-from xdesc_jax.evaluate.benchmarks.across.stores import extracted, of_matchers
+from xdesc_jax.evaluate.benchmarks.cross import data as scene_data
+from xdesc_jax.evaluate.benchmarks.cross.measuring import Measuring
+from xdesc_jax.evaluate.benchmarks.cross.page import page
+from xdesc_jax.evaluate.benchmarks.cross.plan import Case, Way, cases, ways
+from xdesc_jax.evaluate.benchmarks.cross.scores import COLUMNS, row_of
+from xdesc_jax.evaluate.benchmarks.cross.simulated import CONDITIONS, Condition
+from xdesc_jax.evaluate.benchmarks.cross.stores import extracted, of_matchers
 from xdesc_jax.evaluate.benchmarks.feature_rows import to_extract
 from xdesc_jax.evaluate.benchmarks.protocol import Benchmark, require
 from xdesc_jax.evaluate.benchmarks.results import Result

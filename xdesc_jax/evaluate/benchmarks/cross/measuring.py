@@ -18,18 +18,18 @@ from pathlib import Path
 import numpy as np
 
 from xdesc_jax import console
-from xdesc_jax.evaluate.benchmarks.across.data import Pair
-from xdesc_jax.evaluate.benchmarks.across.matching import (
+from xdesc_jax.evaluate.benchmarks.cross.data import Pair
+from xdesc_jax.evaluate.benchmarks.cross.matching import (
     Place,
     SceneMatching,
     device_place,
     known_place,
     shared_order,
 )  # fmt: skip
-from xdesc_jax.evaluate.benchmarks.across.plan import Case
-from xdesc_jax.evaluate.benchmarks.across.scores import Figures, RememberedRepeatability, score
-from xdesc_jax.evaluate.benchmarks.across.simulated import placement
-from xdesc_jax.evaluate.benchmarks.across.stores import Stores, suffix_of
+from xdesc_jax.evaluate.benchmarks.cross.plan import Case
+from xdesc_jax.evaluate.benchmarks.cross.scores import Figures, RememberedRepeatability, score
+from xdesc_jax.evaluate.benchmarks.cross.simulated import placement
+from xdesc_jax.evaluate.benchmarks.cross.stores import Stores, suffix_of
 from xdesc_jax.evaluate.benchmarks.hpatches_sequences import photo_size
 from xdesc_jax.evaluate.relative_ransac import Estimator
 from xdesc_jax.files.journal import Journal

@@ -16,11 +16,11 @@ from xdesc_jax import cli
 from xdesc_jax.colmap.bindings.relative_pose import ideal_positions
 from xdesc_jax.colmap.model import Camera, Model, Pose
 from xdesc_jax.evaluate.benchmarks import results, run_folder
-from xdesc_jax.evaluate.benchmarks.across import benchmark, data, page, plan, scores, simulated
-from xdesc_jax.evaluate.benchmarks.across.data import Pair, Posed
-from xdesc_jax.evaluate.benchmarks.across.matching import SceneMatching
-from xdesc_jax.evaluate.benchmarks.across.plan import Case
-from xdesc_jax.evaluate.benchmarks.across.scores import Best, Leader
+from xdesc_jax.evaluate.benchmarks.cross import benchmark, data, page, plan, scores, simulated
+from xdesc_jax.evaluate.benchmarks.cross.data import Pair, Posed
+from xdesc_jax.evaluate.benchmarks.cross.matching import SceneMatching
+from xdesc_jax.evaluate.benchmarks.cross.plan import Case
+from xdesc_jax.evaluate.benchmarks.cross.scores import Best, Leader
 from xdesc_jax.evaluate.relative_ransac import estimator
 from xdesc_jax.evaluate.repeatability import repeatability
 from xdesc_jax.evaluate.scenes import by_homography

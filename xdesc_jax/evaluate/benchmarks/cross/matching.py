@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from xdesc_jax.descriptors import DescriptorSpec
-from xdesc_jax.evaluate.benchmarks.across.data import Pair
-from xdesc_jax.evaluate.benchmarks.across.plan import Case, Keypoints
-from xdesc_jax.evaluate.benchmarks.across.simulated import Condition
-from xdesc_jax.evaluate.benchmarks.across.stores import suffix_of
+from xdesc_jax.evaluate.benchmarks.cross.data import Pair
+from xdesc_jax.evaluate.benchmarks.cross.plan import Case, Keypoints
+from xdesc_jax.evaluate.benchmarks.cross.simulated import Condition
+from xdesc_jax.evaluate.benchmarks.cross.stores import suffix_of
 from xdesc_jax.matching import nearest
 from xdesc_jax.matching.feature_set import FeatureSet
 from xdesc_jax.matching.learned import LIGHTGLUE, LearnedMatcher, Photo

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from xdesc_jax.descriptors import DescriptorSpec, get_spec
-from xdesc_jax.evaluate.benchmarks.across.simulated import Condition
+from xdesc_jax.evaluate.benchmarks.cross.simulated import Condition
 from xdesc_jax.evaluate.benchmarks.feature_rows import of_network
 from xdesc_jax.matching.learned import matchable
 from xdesc_jax.networks.frames import IMAGE, KEYPOINT

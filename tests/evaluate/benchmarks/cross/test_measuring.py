@@ -11,10 +11,10 @@ from tests.support.posed_folder import K, between, seen
 from tests.support.sequence_folder import POINTS, SIZE, homography, positions, write_sequences
 from xdesc_jax.colmap.model import Camera
 from xdesc_jax.descriptors import get_spec, unit_rows
-from xdesc_jax.evaluate.benchmarks.across import benchmark, matching, plan
-from xdesc_jax.evaluate.benchmarks.across.data import Pair, Posed
-from xdesc_jax.evaluate.benchmarks.across.measuring import Measuring
-from xdesc_jax.evaluate.benchmarks.across.stores import of_matchers
+from xdesc_jax.evaluate.benchmarks.cross import benchmark, matching, plan
+from xdesc_jax.evaluate.benchmarks.cross.data import Pair, Posed
+from xdesc_jax.evaluate.benchmarks.cross.measuring import Measuring
+from xdesc_jax.evaluate.benchmarks.cross.stores import of_matchers
 from xdesc_jax.evaluate.relative_ransac import estimator
 from xdesc_jax.evaluate.scenes import by_homography
 from xdesc_jax.features.images import write_png
