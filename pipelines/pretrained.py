@@ -43,7 +43,7 @@ def pretrained(
     calibration: Path,
     out: Path,
     rows_per_photo: int = 800,
-    added_rows_per_photo: int = 100,
+    added_rows_per_photo: int = 800,
     processes: int = 2,
 ) -> list[Path]:
     """Trains both translators and writes their model files and cards.
