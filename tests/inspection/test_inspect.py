@@ -151,7 +151,7 @@ def test_a_smaller_copy_of_a_model_says_whose_space_it_is_of(tmp_path, capsys):
 
 
 def test_shipped_files_are_described_by_their_name():
-    assert inspect("colmap")["order"][-1] == "colmap-sift"
+    assert inspect("colmap")["order"][-1] == "sosnet-xdesc"
     assert inspect("hardnet-xdesc")["kind"] == "weight file"
 
 
