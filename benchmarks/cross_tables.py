@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from xdesc_jax.evaluate.benchmarks import results
-from xdesc_jax.evaluate.benchmarks.cross.plan import SAME
+from xdesc_jax.evaluate.benchmarks.cross.plan import SAME, under
 from xdesc_jax.evaluate.benchmarks.cross.scores import SHARES
 from xdesc_jax.evaluate.benchmarks.results import Row
 
@@ -48,8 +48,8 @@ def tables(rows: Sequence[Row], figure: str, ways: Sequence[str], descriptors: S
     for (condition, keypoints), held in groups.items():
         maps = list(dict.fromkeys(known for known, _, _ in held if not descriptors or known in descriptors))
         devices = list(dict.fromkeys(device for _, device, _ in held if not descriptors or device in descriptors))
-        told = "COLMAP's" if keypoints == SAME else keypoints
-        head = f"map, device; {told} keypoints{'' if condition == 'plain' else f', simulated {condition}'}"
+        whose = "COLMAP's" if keypoints == SAME else keypoints
+        head = f"map, device; {under(whose, condition)}"
         lines = [_line([head, *(f"`{device}`" for device in devices)]), f"|{'---|' * (len(devices) + 1)}"]
         for known in maps:
             cells = [_cell(held, known, device, figure, ways) for device in devices]

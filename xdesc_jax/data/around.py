@@ -31,18 +31,15 @@ def column(name: str) -> str:
     return f"{NEIGHBOURS}/{name}"
 
 
-def neighbour_rows(photos: np.ndarray, keypoints: np.ndarray, around: Neighbourhood) -> np.ndarray:
-    """The column `NEIGHBOURS` of rows [rows] of whole photos: numbers of each row's neighbours, int32 [rows, K]."""
-    return neighbours.find_by_photo(photos, keypoints, around.nearest, around.larger)
-
-
 def with_neighbours(columns: Mapping[str, np.ndarray], around: Neighbourhood) -> dict[str, np.ndarray]:
-    """Columns of whole photos, those of photo and keypoint among them, with the column `NEIGHBOURS`."""
+    """Columns of whole photos, those of photo and keypoint among them, with the column `NEIGHBOURS`: numbers of each
+    row's neighbours, int32 [rows, K]."""
     keypoints = columns[KEYPOINT].copy()
     sigmas = keypoints[:, 2]
     # Without sigmas nothing is larger: whoever takes the batches tells what rows without frames lack.
     sigmas[~((sigmas > 0) & np.isfinite(sigmas))] = 1
-    return {**columns, NEIGHBOURS: neighbour_rows(columns[PHOTO], keypoints, around)}
+    found = neighbours.find_by_photo(columns[PHOTO], keypoints, around.nearest, around.larger)
+    return {**columns, NEIGHBOURS: found}
 
 
 def take(columns: Mapping[str, Any], rows: Any, around: Neighbourhood | None, xp: ModuleType = np) -> dict[str, Any]:

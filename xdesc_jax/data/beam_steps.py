@@ -18,7 +18,7 @@ import numpy as np
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
-from xdesc_jax.data.deal import Deal, PhotoDeal
+from xdesc_jax.data.deal import AnyDeal
 from xdesc_jax.data.places import Counted, Placed, lay_out
 from xdesc_jax.data.plan import RecordSettings
 from xdesc_jax.data.rows import RowReader
@@ -32,7 +32,7 @@ NAMES, COUNTED = "names.json", "counted.json"
 HELD_BYTES = 64 << 20  # rows that wait in a worker for others of their shard
 Key = tuple[str, int]  # split, shard
 Block = tuple[bytes, bytes]  # numbers of rows in their split (int64), packed rows
-Deals = dict[str, Deal | PhotoDeal]
+Deals = dict[str, AnyDeal]
 
 
 def add_steps(
@@ -86,7 +86,7 @@ def _write_counted(photos: list[Counted], path: Path) -> None:
         write_json(temporary, sorted(map(dataclasses.asdict, photos), key=lambda fields: fields["index"]))
 
 
-def shard_name(split: str, shard: int, deal: Deal | PhotoDeal) -> str:
+def shard_name(split: str, shard: int, deal: AnyDeal) -> str:
     """Name of a shard's file."""
     from xdesc_jax.data import builder  # tensorflow, where it is needed anyway
 

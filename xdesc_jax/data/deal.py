@@ -75,9 +75,14 @@ class PhotoDeal:
     seed: int
 
     @functools.cached_property
+    def _ends(self) -> np.ndarray:
+        """Number of the row behind each photo's last, int64."""
+        return np.cumsum(self.photo_rows, dtype=np.int64)
+
+    @property
     def rows(self) -> int:
         """How many rows there are."""
-        return sum(self.photo_rows)
+        return int(self._ends[-1]) if self.photo_rows else 0
 
     @functools.cached_property
     def _shard_of_photo(self) -> np.ndarray:
@@ -106,12 +111,14 @@ class PhotoDeal:
 
     def shard_of(self, start: int, stop: int) -> np.ndarray:
         """The shards of the rows from `start` to below `stop`, int64 [stop - start]."""
-        ends = np.cumsum(self.photo_rows)
-        return self._shard_of_photo[np.searchsorted(ends, np.arange(start, stop), side="right")]
+        return self._shard_of_photo[np.searchsorted(self._ends, np.arange(start, stop), side="right")]
 
     def order(self, shard: int) -> np.ndarray:
         """The order of a shard's rows, that in which they come: int64 [rows of the shard]."""
         return np.arange(self.rows_of(shard))
+
+
+AnyDeal = Deal | PhotoDeal
 
 
 def shuffled(rows: np.ndarray, count: int, seed: int) -> np.ndarray:

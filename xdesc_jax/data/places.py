@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from xdesc_jax.data.deal import Deal, PhotoDeal
+from xdesc_jax.data.deal import AnyDeal
 from xdesc_jax.data.plan import Plan, RecordSettings, plan_rows
 
 
@@ -55,7 +55,7 @@ class Placed:
 class Layout:
     """The deal of each split, and where each photo with rows is in it."""
 
-    deals: dict[str, Deal | PhotoDeal]
+    deals: dict[str, AnyDeal]
     photos: list[Placed]
 
 

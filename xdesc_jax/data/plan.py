@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from xdesc_jax.data.deal import Deal, PhotoDeal
+from xdesc_jax.data.deal import AnyDeal, Deal, PhotoDeal
 from xdesc_jax.data.schema import SPLITS, TRAIN, VALIDATION, parted
 
 SplitBy = Literal["photo", "folder"]
@@ -72,7 +72,7 @@ class Plan:
     """Where rows go: the split of each photo that has some, and how each split's rows are dealt to its shards."""
 
     split_of: dict[str, str]
-    deals: dict[str, Deal | PhotoDeal]
+    deals: dict[str, AnyDeal]
 
 
 def plan_rows(names: Sequence[str], counts: Mapping[str, int], settings: RecordSettings) -> Plan:
@@ -90,7 +90,7 @@ def plan_rows(names: Sequence[str], counts: Mapping[str, int], settings: RecordS
         raise ValueError(f"none of the {len(counts)} photos has a valid row")
     with_rows = [name for name in names if counts.get(name)]
     split_of = split_photos(with_rows, settings.validation_share, settings.seed, settings.split_by)
-    deals: dict[str, Deal | PhotoDeal] = {}
+    deals: dict[str, AnyDeal] = {}
     for index, split in enumerate(SPLITS):
         of_photos = tuple(counts[name] for name in with_rows if split_of[name] == split)
         seed = len(SPLITS) * settings.seed + index

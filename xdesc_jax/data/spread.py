@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from xdesc_jax.data.deal import Deal, PhotoDeal
+from xdesc_jax.data.deal import AnyDeal
 from xdesc_jax.data.schema import Column, row_dtype
 from xdesc_jax.data.source import Columns
 
@@ -52,7 +52,7 @@ class Spreader:
         shard_rows: rows of each shard.
     """
 
-    def __init__(self, folder: Path, columns: Mapping[str, Column], deal: Deal | PhotoDeal):
+    def __init__(self, folder: Path, columns: Mapping[str, Column], deal: AnyDeal):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         self._dtype = row_dtype(columns)

@@ -242,7 +242,6 @@ def selected(bundle: Bundle, source: str, target: str, where: str) -> Bundle:
             {name: rows for name, rows in bundle.sample.frames.items() if name == source},
             {name: rows for name, rows in bundle.sample.positions.items() if name == source},
         )
-    possible = ratio_keys.possible(networks)
     return dataclasses.replace(
         bundle,
         specs={name: spec for name, spec in bundle.specs.items() if name in names},
@@ -251,7 +250,7 @@ def selected(bundle: Bundle, source: str, target: str, where: str) -> Bundle:
         statistics={name: held for name, held in bundle.statistics.items() if name == source},
         sample=sample,
         provenance={**bundle.provenance, "selected": [source, target]},
-        ratios={name: ratio for name, ratio in bundle.ratios.items() if name in possible},
+        ratios=ratio_keys.kept(bundle.ratios, networks),
     )
 
 

@@ -6,7 +6,6 @@ the best view. The map's side goes first: it is rendered once for all queries. R
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -58,8 +57,7 @@ def best(compared: Sequence[Sides], route: Route) -> tuple[View, np.ndarray]:
     sums = [(limit - each.ratios).sum() for each in found]
     squares = [((limit - each.ratios) ** 2).sum() for each in found]
     views = [at.view for at in compared]
-    unturned = (dataclasses.replace(view, upright=False) == AS_IT_LIES for view in views)
-    plain, chosen = next((i for i, found in enumerate(unturned) if found), 0), sums.index(max(sums))
+    plain, chosen = next((i for i, view in enumerate(views) if view.of(0) == AS_IT_LIES), 0), sums.index(max(sums))
     if sums[chosen] - sums[plain] <= CLEARLY * np.sqrt(squares[chosen] + squares[plain]):
         chosen = plain
     return views[chosen], found[chosen].indices

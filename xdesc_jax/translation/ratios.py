@@ -43,6 +43,12 @@ def possible(networks: Iterable[str]) -> set[str]:
     return {key("translated", s, t) for s, t in routes} | {f"{s}|{t}" for s in encoders for t in encoders} | names
 
 
+def kept(ratios: Mapping[str, float], networks: Iterable[str]) -> dict[str, float]:
+    """Of a model's ratios those that one of these networks can have."""
+    able = possible(networks)
+    return {name: ratio for name, ratio in ratios.items() if name in able}
+
+
 def check(ratios: Mapping[str, Any]) -> None:
     """Raises ValueError where these are no ratios by name, or one is no number over 0 and at most 1."""
     if not isinstance(ratios, Mapping):

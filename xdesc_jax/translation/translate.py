@@ -91,9 +91,10 @@ def translate(
         OSError: the disk is full.
     """
     features, out = Path(features), Path(out)
-    if any(view.upright for view in parse(views)):
+    asked = parse(views)
+    if any(view.upright for view in asked):
         raise ValueError("--views gravity: goes by the poses of a map's photos, which `xdesc localize` has")
-    made: dict[View | None, Path] = {view: out / f"{view.name}{_suffix(features)}" for view in parse(views)}
+    made: dict[View | None, Path] = {view: out / f"{view.name}{_suffix(features)}" for view in asked}
     kind = _check_paths(features, *(made.values() or (out,)))
     if made and out.is_file():
         raise ValueError(f"{out}: is a file, and --views makes a folder of one file a view")

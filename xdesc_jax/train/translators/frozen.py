@@ -84,7 +84,6 @@ def without(bundle: Bundle, names: Sequence[str]) -> Bundle:
         return {key: value for key, value in held.items() if not set(parts[key]) & set(names)}
 
     networks, sample = kept(bundle.networks), bundle.sample
-    possible = ratios.possible(networks)
     return dataclasses.replace(
         bundle,
         specs=kept(bundle.specs),
@@ -92,7 +91,7 @@ def without(bundle: Bundle, names: Sequence[str]) -> Bundle:
         contexts=kept(bundle.contexts),
         statistics=kept(bundle.statistics),
         sample=ParitySample(*(kept(getattr(sample, field.name)) for field in dataclasses.fields(sample))),
-        ratios={name: ratio for name, ratio in bundle.ratios.items() if name in possible},
+        ratios=ratios.kept(bundle.ratios, networks),
     )
 
 

@@ -126,7 +126,7 @@ def pairs_of(
         Indices of sources (into the stacked embeddings) by target name, and pairs [P, 2] to match.
     """
     count, names = len(networks.names), networks.names
-    fresh = np.flatnonzero(trained(networks))
+    fresh = np.flatnonzero(learning(networks))
     if variant == "linear":
         # sigma(i) = target of source i; the decoder of j takes the source sigma^-1(j).
         sigma = random_permutation(names, key, active)
@@ -139,14 +139,14 @@ def pairs_of(
     return {name: slice(None) if j in fresh else fresh for j, name in enumerate(names)}, pairs
 
 
-def trained(networks: Networks) -> np.ndarray:
+def learning(networks: Networks) -> np.ndarray:
     """Which descriptors are not frozen, [A] bool."""
     return np.array([f"encoder/{name}" in networks.modules for name in networks.names])
 
 
 def pairs_used(networks: Networks, first: Any, second: Any, active: jax.Array | None) -> jax.Array:
     """Which of the pairs (first, second) count, bool: both take part, and not both are frozen."""
-    learns = jnp.asarray(trained(networks))
+    learns = jnp.asarray(learning(networks))
     used = learns[first] | learns[second]
     return used if active is None else used & active[first] & active[second]
 

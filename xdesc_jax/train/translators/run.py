@@ -81,10 +81,11 @@ def train(
     if retrain:
         if bundle is None or freeze != "all":
             raise ValueError(f"--retrain {' '.join(retrain)}: is for members of --init with --freeze all")
-        bundle, add = without(bundle, retrain), (*retrain, *add)
+        bundle = without(bundle, retrain)
+    new = (*retrain, *add)
     start = pretrained.resolve(start) if start else None
     start_bundle = load_bundle(start) if start else None
-    config = with_added(config, None if config.inputs == "patches" else tuple(info.specs), bundle, freeze, add)
+    config = with_added(config, None if config.inputs == "patches" else tuple(info.specs), bundle, freeze, new)
     if bundle is not None:
         config = like(config, bundle)
     specs = inputs.choose_specs(info, config)
@@ -98,8 +99,8 @@ def train(
         fresh = jax.eval_shape(partial(create_state, plain), jax.random.key(0))
         check_fit(bundle, plain, fresh, frozen=freeze == "all")
     frozen = bundle if freeze == "all" else None
-    check_start(start_bundle, freeze, add)
-    addition: dict[str, Any] = {"freeze": freeze, "add": add} if add else {}
+    check_start(start_bundle, freeze, new)
+    addition: dict[str, Any] = {"freeze": freeze, "add": new} if new else {}
     addition |= {"retrain": retrain} if retrain else {}
     addition |= {"start": content_hash(start)} if start else {}
     with hosts.lead_first("settings"):
@@ -121,7 +122,7 @@ def train(
             "descriptors": ", ".join(specs),
             "init": init,
             "freeze": freeze if freeze != "none" else None,
-            "add": add[len(retrain) :],
+            "add": add,
             "retrain": retrain,
             "start": start,
             "devices": f"{devices}, {console.counted(jax.process_count(), 'host')}",

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from xdesc_jax import console, pretrained
-from xdesc_jax.descriptors import get_spec
 from xdesc_jax.evaluate.benchmarks import run_folder
 from xdesc_jax.evaluate.benchmarks.cross import data as scene_data
 from xdesc_jax.evaluate.benchmarks.cross.measuring import Measuring
 from xdesc_jax.evaluate.benchmarks.cross.page import page
-from xdesc_jax.evaluate.benchmarks.cross.plan import Case, Way, cases, ways
+from xdesc_jax.evaluate.benchmarks.cross.plan import Case, Way, cases, spec_of, ways
 from xdesc_jax.evaluate.benchmarks.cross.scores import COLUMNS, row_of
 from xdesc_jax.evaluate.benchmarks.cross.simulated import CONDITIONS, Condition
 from xdesc_jax.evaluate.benchmarks.cross.stores import extracted, of_matchers
@@ -130,5 +129,4 @@ def matcher_of(plan: Sequence[Case], translator: Translator, weights: Sequence[s
     targets = dict.fromkeys(case.device for case in plan if case.way == LIGHTGLUE)
     if not targets:
         return None
-    specs = [translator.spec(name) if name in translator.names else get_spec(name) for name in targets]
-    return LearnedMatcher(specs, parse_weights(of_matchers(weights)), "auto")
+    return LearnedMatcher([spec_of(name, translator) for name in targets], parse_weights(of_matchers(weights)), "auto")

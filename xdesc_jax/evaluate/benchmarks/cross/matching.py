@@ -77,9 +77,8 @@ class SceneMatching:
     ):
         self._pairs, self._files, self._translator, self._network = pairs, files, translator, network
         self._kept: dict[tuple[Place, DescriptorSpec], dict[str, np.ndarray]] = {}
-        self._translated: tuple[Place, DescriptorSpec] | None = (
-            None  # of what is kept, what goes with the next translation
-        )
+        # Of what is kept, what goes with the next translation.
+        self._translated: tuple[Place, DescriptorSpec] | None = None
 
     def matcher(self, case: Case) -> PairMatcher:
         """What matches the pairs of a case, int [M, 2] each; its rows are there when this returns, so that threads may

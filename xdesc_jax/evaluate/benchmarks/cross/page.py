@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdesc_jax.evaluate.benchmarks import run_folder, tables
-from xdesc_jax.evaluate.benchmarks.cross.plan import OWN
+from xdesc_jax.evaluate.benchmarks.cross.plan import OWN, under
 from xdesc_jax.evaluate.benchmarks.cross.scores import Best, Leader, leaders
 from xdesc_jax.evaluate.benchmarks.results import Result
 from xdesc_jax.reports.parts import Column, Folded, Matrix, Part, Section, Table
@@ -71,9 +71,8 @@ def matrix(found: Sequence[Leader], kind: str) -> Matrix:
     maps, devices = (list(dict.fromkeys(names)) for names in zip(*best, strict=True))
     values = [[_part(best.get((known, device))) for device in devices] for known in maps]
     native = {(row, devices.index(known)) for row, known in enumerate(maps) if known in devices}
-    keypoints, condition = found[0].keypoints, found[0].condition
-    told = f"{KINDS[kind]}, {keypoints} keypoints{'' if condition == 'plain' else f', simulated {condition}'}"
-    return Matrix(maps, devices, values, told, "map, device", native)
+    told = under(found[0].keypoints, found[0].condition)
+    return Matrix(maps, devices, values, f"{KINDS[kind]}, {told}", "map, device", native)
 
 
 def leader_table(found: Sequence[Leader]) -> Table:

@@ -45,8 +45,12 @@ class Case:
     def label(self) -> str:
         """As tables name it."""
         of = self.known if self.way == "native" else f"{self.known} {_SIGNS[self.way]} {self.device}"
-        condition = "" if self.condition == "plain" else f", simulated {self.condition}"
-        return f"{of}, {self.keypoints} keypoints{condition}"
+        return f"{of}, {under(self.keypoints, self.condition)}"
+
+
+def under(keypoints: str, condition: str) -> str:
+    """Whose keypoints, and the condition where it is simulated, as tables name them."""
+    return f"{keypoints} keypoints{'' if condition == 'plain' else f', simulated {condition}'}"
 
 
 def ways(asked: Sequence[Way], translator: Translator, names: Sequence[str]) -> tuple[Way, ...]:
@@ -98,7 +102,7 @@ def _fits(way: Way, known: str, device: str, keypoints: Keypoints, translator: T
     if known == device:
         return False
     if way == "naive":
-        a, b = (_spec(name, translator) for name in (known, device))
+        a, b = (spec_of(name, translator) for name in (known, device))
         return (a.width, a.binary) == (b.width, b.binary)
     if not {known, device} <= set(translator.names):
         return False
@@ -107,9 +111,10 @@ def _fits(way: Way, known: str, device: str, keypoints: Keypoints, translator: T
 
 def _lacks_frames(known: str, device: str, keypoints: Keypoints, translator: Translator) -> bool:
     """Whether rows of frame 'keypoint' would have to be made at positions that have none."""
-    upright = _spec(known, translator).frame == IMAGE and _spec(device, translator).frame == KEYPOINT
+    upright = spec_of(known, translator).frame == IMAGE and spec_of(device, translator).frame == KEYPOINT
     return upright and keypoints == OWN and of_network(known)
 
 
-def _spec(name: str, translator: Translator) -> DescriptorSpec:
+def spec_of(name: str, translator: Translator) -> DescriptorSpec:
+    """What a descriptor is: as the model says, or, where it has none of the name, as it is registered."""
     return translator.spec(name) if name in translator.names else get_spec(name)
