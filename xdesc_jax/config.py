@@ -29,8 +29,7 @@ class ContextConfig:
     """What an encoder is told of the photo's other rows (see `networks.context`)."""
 
     of: Literal["none", "keypoint", "every"] = "none"
-    """Whose encoders: none's, those of descriptors of frame 'keypoint', or every descriptor's; in a joint space of
-    frame 'image'."""
+    """Whose encoders: none's, those of descriptors of frame 'keypoint', or every descriptor's."""
     nearest: int = 12
     """Neighbours: the nearest keypoints."""
     larger: int = 8

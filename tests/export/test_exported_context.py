@@ -14,6 +14,7 @@ from tests.support.context_translators import (
     decoded_by_definition,
     embedded_by_definition,
     positions,
+    turning_translator,
 )
 from tests.support.framed_translators import SPECS, frames, rows
 from tests.support.root import ROOT
@@ -103,6 +104,26 @@ def test_rows_without_frames_look_at_their_nearest_neighbours(tmp_path, format, 
     given = photo_inputs(x, None, at, nearest=3, larger=0) | {"frames": seen}
     found = run(*(given[name] for name in names))["target"]
     np.testing.assert_allclose(found, by_definition(x, seen, at, "upright", target, EVERY), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("format", "source", "target"),
+    [("onnx", "turned", "embedding"), ("onnx", "turned-bits", "turned"), ("stablehlo", "turned", "turned-bits")],
+)
+def test_in_a_space_of_turned_patches_a_file_takes_frames_for_its_neighbours(tmp_path, format, source, target):
+    bundle = turning_translator()
+    translator = Translator(bundle)
+    made = graph(translator, source, target, "0123")
+    assert list(made.given) == ["source", "frames", *AROUND]
+    run = written(tmp_path / f"m.{format}", format, source, target, translator)
+    assert deviation(made, run, "m", FORMATS[format].least_rows) < 1e-5
+    x, seen, at = photo(13, source, zero=5)
+    found = run(*photo_inputs(x, seen, at, **TAKEN).values())
+    expected = embedded_by_definition(bundle.networks, bundle.contexts, x, source, seen, at, turning=True)
+    if target != "embedding":
+        expected = decoded_by_definition(bundle.networks, expected, target, None)
+    expected = np.where(x.any(axis=1, keepdims=True), expected, 0)
+    np.testing.assert_allclose(found["probabilities" if target == "turned-bits" else "target"], expected, atol=1e-5)
 
 
 def test_a_photo_without_rows_has_none(tmp_path):

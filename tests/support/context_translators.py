@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cmath
 import dataclasses
 import math
 
@@ -33,28 +34,53 @@ def context_translator(of="keypoint"):
         networks[f"encoder/{name}"] = layers(rng, wide + TOLD, 17, WIDTH)
         shapes = [(wide, 6), (8, 6), (6, 6), (wide, 12)]
         contexts[name] = [layer for shape in shapes for layer in layers(rng, *shape)]
-    x, seen, at = rows(9, seed=2), frames(9, seed=2), positions(9, seed=2)
-    held = ParitySample(
-        {n: stored(x[n], s) for n, s in SPECS.items()}, frames=dict.fromkeys(SPECS, seen),
-        positions=dict.fromkeys(contexts, at),
-    )  # fmt: skip
-    x["turned"] = unit_rows(held.inputs["turned"])  # what is stored is rounded
-    for source in SPECS:
-        embedded = embedded_by_definition(networks, contexts, x[source], source, seen, at)
-        held.embeddings[source] = embedded.astype(np.float32)
-        for target in SPECS:
-            held.translations[source, target] = decoded_by_definition(networks, embedded, target, seen)
+    held = _sample(SPECS, networks, contexts)
     return Bundle(
         "encoder_decoder", SPECS, WIDTH, networks, sample=held, frame="image", harmonics=HARMONICS, contexts=contexts,
         context=dataclasses.replace(CONTEXT, of=of),
     )  # fmt: skip
 
 
-def embedded_by_definition(networks, contexts, x, source, seen, at):
-    """Embeddings [N, E] of a photo's rows, each by itself in float64; zero rows are nobody's neighbours, and zero."""
-    inputs = [
-        [*map(float, row), *(_frame(*frame) if source != "upright" else [])] for row, frame in zip(x, seen, strict=True)
-    ]
+def turning_translator():
+    """Context in a joint space of frame 'keypoint': rows go without frames; its sample is by definition."""
+    specs = {name: spec for name, spec in SPECS.items() if name != "upright"}
+    rng, networks, contexts = np.random.default_rng(4), {}, {}
+    for name, spec in specs.items():
+        networks[f"encoder/{name}"] = layers(rng, spec.width + TOLD, 17, WIDTH)
+        networks[f"decoder/{name}"] = layers(rng, WIDTH, 11, spec.width)
+        shapes = [(spec.width, 6), (8 + 2 * HARMONICS, 6), (6, 6), (spec.width, 12)]
+        contexts[name] = [layer for shape in shapes for layer in layers(rng, *shape)]
+    held = _sample(specs, networks, contexts, turning=True)
+    return Bundle(
+        "encoder_decoder", specs, WIDTH, networks, sample=held, harmonics=HARMONICS, contexts=contexts, context=CONTEXT
+    )
+
+
+def _sample(specs, networks, contexts, turning=False):
+    """What a model makes of nine rows of one photo, by definition."""
+    x, seen, at = rows(9, seed=2), frames(9, seed=2), positions(9, seed=2)
+    held = ParitySample(
+        {n: stored(x[n], s) for n, s in specs.items()}, frames=dict.fromkeys(specs, seen),
+        positions=dict.fromkeys(contexts, at),
+    )  # fmt: skip
+    x["turned"] = unit_rows(held.inputs["turned"])  # what is stored is rounded
+    for source in specs:
+        embedded = embedded_by_definition(networks, contexts, x[source], source, seen, at, turning)
+        held.embeddings[source] = embedded.astype(np.float32)
+        for target in specs:
+            held.translations[source, target] = decoded_by_definition(
+                networks, embedded, target, None if turning else seen
+            )
+    return held
+
+
+def embedded_by_definition(networks, contexts, x, source, seen, at, turning=False):
+    """Embeddings [N, E] of a photo's rows, each by itself in float64; zero rows are nobody's neighbours, and zero.
+
+    With `turning` in a space of frame 'keypoint'.
+    """
+    framed = source != "upright" and not turning
+    inputs = [[*map(float, row), *(_frame(*frame) if framed else [])] for row, frame in zip(x, seen, strict=True)]
     alive = [i for i in range(len(x)) if x[i].any()]
     found = np.zeros((len(x), WIDTH))
     for i in alive:
@@ -63,17 +89,18 @@ def embedded_by_definition(networks, contexts, x, source, seen, at):
             near = _neighbours(i, alive, seen, at)
             if source == "upright":  # without sigmas: the nearest alone, as if all were of one size
                 near, seen = near[:3], np.ones_like(seen)
-            told = _told(contexts[source], i, inputs, seen, at, near)
+            told = _told(contexts[source], i, inputs, seen, at, near, turning)
         y = _mlp(networks[f"encoder/{source}"], np.array([*inputs[i], *told]))
         found[i] = y / np.linalg.norm(y)
     return found
 
 
 def decoded_by_definition(networks, embedded, target, seen):
-    """Float32 rows of the target, probabilities of bits."""
+    """Float32 rows of the target, probabilities of bits; in a space of frame 'keypoint' where `seen` is None."""
     found = []
-    for row, frame in zip(embedded, seen, strict=True):
-        y = _mlp(networks[f"decoder/{target}"], np.array([*row, *(_frame(*frame) if target != "upright" else [])]))
+    for i, row in enumerate(embedded):
+        told = _frame(*seen[i]) if target != "upright" and seen is not None else []
+        y = _mlp(networks[f"decoder/{target}"], np.array([*row, *told]))
         if target == "turned-bits":
             found.append(1 / (1 + np.exp(-y)))
             continue
@@ -100,7 +127,7 @@ def _neighbours(i, alive, seen, at):
     return [*nearest(others, 3), *nearest([j for j in others if octave(j) > octave(i)], 2)]
 
 
-def _told(context, i, inputs, seen, at, near):
+def _told(context, i, inputs, seen, at, near, turning):
     """Two weighted means of the neighbours' tokens, and their maximum."""
     (row, row_bias), (geometry, geometry_bias), (token, token_bias), (query, query_bias) = (
         (kernel.astype(np.float64), bias.astype(np.float64)) for kernel, bias in context
@@ -109,9 +136,14 @@ def _told(context, i, inputs, seen, at, near):
         return [0.0] * TOLD
     tokens = []
     for j in near:
-        dx, dy = (float(at[j, k]) - float(at[i, k]) for k in (0, 1))
-        lies = [math.tanh(d / reach) for reach in (4, 16, 64) for d in (dx, dy)]
-        lies += [math.log2(1 + (dx * dx + dy * dy) / 16) / 8, math.log2(float(seen[j, 0]) / float(seen[i, 0])) / 2]
+        away, reaches, turns = complex(*(at[j].astype(float) - at[i].astype(float))), (4, 16, 64), []
+        if turning:  # in the plane of complex numbers: divided by the keypoint's own length and direction
+            away, reaches = away / cmath.rect(float(seen[i, 0]), float(seen[i, 1])), (3, 12, 48)
+            between = cmath.rect(1, float(seen[j, 1])) / cmath.rect(1, float(seen[i, 1]))
+            turns = [between**k for k in (1, 2, 3)]
+        lies = [math.tanh(d / reach) for reach in reaches for d in (away.real, away.imag)]
+        lies += [math.log2(1 + (abs(away) / reaches[0]) ** 2) / 8, math.log2(float(seen[j, 0]) / float(seen[i, 0])) / 2]
+        lies += [turn.real for turn in turns] + [turn.imag for turn in turns]
         hidden = np.maximum(np.array(inputs[j]) @ row + row_bias + np.array(lies) @ geometry + geometry_bias, 0)
         tokens.append(np.maximum(hidden @ token + token_bias, 0))
     told, asked = [], np.array(inputs[i]) @ query + query_bias

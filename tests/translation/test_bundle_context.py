@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from tests.support.context_translators import CONTEXT, TOLD, context_translator
+from tests.support.context_translators import CONTEXT, TOLD, context_translator, turning_translator
 from tests.support.framed_translators import framed_translator
 from tests.support.small_translators import layers
 from tests.translation.test_bundle import rewrite
@@ -87,6 +87,17 @@ def test_files_are_of_the_oldest_version_that_holds_them(bundle, tmp_path):
     assert framed.context is None
     of_frames = header(framed.save(tmp_path / "m.safetensors", "int8"))
     assert of_frames["version"] == "3" and "context" not in of_frames
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_context_in_a_space_of_turned_patches_has_a_version_of_its_own(dtype, tmp_path):
+    model = turning_translator()
+    held = model if dtype == "float32" else quantized(model, dtype)
+    told = header(held.save(tmp_path / "m.safetensors", dtype))
+    assert told["version"] == "6" and json.loads(told["frame"]) == {"space": "keypoint", "harmonics": 3}
+    found = load(tmp_path / "m.safetensors")
+    assert (found.frame, found.harmonics, found.context) == ("keypoint", 3, CONTEXT)
+    assert Translator(found).self_check() < 1e-5
 
 
 @pytest.mark.parametrize("name", ["opencv", "mixed"])
@@ -169,7 +180,7 @@ def test_contexts_that_do_not_fit_are_refused(bundle):
         ({"contexts": {"turned": nan}}, "context/turned holds a value that is not finite"),
         ({"contexts": {"upright": turned}}, r"context/upright: kernels .* expected \[\(\(7, 6\), \(6,\)\)"),
         ({"contexts": {"absent": turned}}, "context of 'absent', expected .*: encoder/turned, encoder/turned-bits"),
-        ({"frame": "keypoint"}, "context of 'turned', expected .* of frame 'image': there is none"),
+        ({"frame": "keypoint"}, r"context/turned: kernels .* expected \[\(\(12, 6\), \(6,\)\), \(\(14, 6\), "),
         ({"contexts": {}}, rf"encoder/turned/0: kernel \({19 + TOLD}, 17\).* expected \(19, 17\)"),
         ({"networks": bundle.networks | {"encoder/turned": layers(rng, 19, 17, 8)}}, rf"expected \({19 + TOLD}, 17\)"),
     ]:  # fmt: skip

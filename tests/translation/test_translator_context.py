@@ -16,6 +16,7 @@ from tests.support.context_translators import (
     decoded_by_definition,
     embedded_by_definition,
     positions,
+    turning_translator,
 )  # fmt: skip
 from tests.support.databases import sift_rows
 from tests.support.framed_translators import ROUTES, SPECS, frames, rows
@@ -72,6 +73,32 @@ def test_a_translation_is_that_of_the_definition(of_whom, source, target, small_
     assert (np.abs(elsewhere.astype(np.float32) - found).max() > 0.02) == takes
     if not takes:
         np.testing.assert_array_equal(translator.translate(x, source, target, frames=seen), found)
+
+
+@pytest.mark.parametrize("target", ["embedding", "turned", "turned-bits"])
+@pytest.mark.parametrize("source", ["turned", "turned-bits"])
+def test_in_a_space_of_turned_patches_neighbours_are_told_as_the_keypoint_sees_them(source, target, small_blocks):
+    """The same where the photo is turned by 40 degrees and seen at half its size; no views of it are rendered."""
+    bundle = turning_translator()
+    translator, x, seen, at = Translator(bundle), rows(17)[source], frames(17), positions(17)
+    found = translator.translate(x, source, target, frames=seen, positions=at)
+    expected = embedded_by_definition(bundle.networks, bundle.contexts, x, source, seen, at, turning=True)
+    if target != "embedding":
+        expected = decoded_by_definition(bundle.networks, expected, target, None)
+    expected = expected > 0.5 if target == "turned-bits" else expected
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert translator.takes_context(source, target) and translator.takes_frames(source, target)
+    assert not translator.takes_views(source, target)
+    angle = np.deg2rad(40)
+    turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
+    angles = (seen[:, 1] + angle + np.pi) % (2 * np.pi) - np.pi
+    # Halved, sigmas stay in octaves that lie to each other as before.
+    there = np.stack([seen[:, 0] / 2, angles], axis=1)
+    turned = translator.translate(x, source, target, frames=there, positions=at @ turn / 2 + [30, 200])
+    np.testing.assert_allclose(turned, found, atol=1e-4)
+    for lack, message in (({"frames": seen}, "without the positions"), ({"positions": at}, "without the scales")):
+        with pytest.raises(ValueError, match=message):
+            translator.translate(x, source, target, **lack)
 
 
 def test_rows_without_frames_are_translated_with_their_neighbours():

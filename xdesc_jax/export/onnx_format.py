@@ -18,7 +18,7 @@ from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.export.file_format import FileFormat
 from xdesc_jax.export.photo_inputs import NO_FRAME
 from xdesc_jax.export.translation_graph import Graph, Run
-from xdesc_jax.networks.context import FAR, REACHES_PX
+from xdesc_jax.networks.context import FAR, REACHES_PX, REACHES_SIGMA
 from xdesc_jax.networks.frames import MIDDLE, SPREAD
 from xdesc_jax.translation.bundle import Layers
 
@@ -128,12 +128,13 @@ def _told(body: _Body, graph: Graph, layers: Layers, x: str) -> str:
     frames = None
     if "neighbour_frames" in graph.given:
         frames = body.add("Where", there, "neighbour_frames", body.constant(NO_FRAME))
-        rows = body.add("Concat", rows, body.encoded(frames, graph.harmonics), axis=-1)
+        if not graph.turning:
+            rows = body.add("Concat", rows, body.encoded(frames, graph.harmonics), axis=-1)
 
     def layer(i: int, of: str) -> str:
         return body.linear(of, *layers[i], f"context/{i}", "MatMul")
 
-    tokens = body.add("Relu", body.add("Add", layer(0, rows), layer(1, _geometry(body, frames, there))))
+    tokens = body.add("Relu", body.add("Add", layer(0, rows), layer(1, _geometry(body, frames, there, graph.turning))))
     tokens = body.add(
         "Mul", body.add("Relu", layer(2, tokens)), body.add("Cast", there, to=TensorProto.FLOAT)
     )  # [N, K, W]
@@ -148,18 +149,38 @@ def _told(body: _Body, graph: Graph, layers: Layers, x: str) -> str:
     return body.add("Concat", means, largest, axis=-1)
 
 
-def _geometry(body: _Body, frames: str | None, there: str) -> str:
+def _geometry(body: _Body, frames: str | None, there: str, harmonics: int) -> str:
     """What `networks.context.geometry` makes of the neighbours' frames, if there are some, and the input `offsets`."""
-    offsets = body.add("Where", there, "offsets", body.constant(np.float32(0)))
-    near = [body.add("Tanh", body.add("Div", offsets, body.constant(np.float32(reach)))) for reach in REACHES_PX]
-    squares = body.add("Div", body.add("Mul", offsets, offsets), body.constant(np.float32(REACHES_PX[0] ** 2)))
+    offsets, reaches = body.add("Where", there, "offsets", body.constant(np.float32(0))), REACHES_PX
+    turned: list[str] = []
+    if harmonics:
+        assert frames is not None
+        offsets, reaches = _seen(body, offsets), REACHES_SIGMA
+        angle = body.add("Sub", body.column(frames, 1), _own(body, 1))
+        turned = list(body.turns(angle, harmonics))
+    near = [body.add("Tanh", body.add("Div", offsets, body.constant(np.float32(reach)))) for reach in reaches]
+    squares = body.add("Div", body.add("Mul", offsets, offsets), body.constant(np.float32(reaches[0] ** 2)))
     far = body.add("ReduceSum", squares, body.constant(np.array([-1], np.int64)), keepdims=1)
     far = body.log2(body.add("Add", far, body.constant(np.float32(1))), 1 / 8)
     if frames is None:
         return body.add("Concat", *near, far, body.add("Sub", far, far), axis=-1)
-    own = body.add("Unsqueeze", body.column("frames", 0), body.constant(np.array([1], np.int64)))  # [N, 1, 1]
-    size = body.log2(body.add("Div", body.column(frames, 0), own), 1 / 2)
-    return body.add("Concat", *near, far, size, axis=-1)
+    size = body.log2(body.add("Div", body.column(frames, 0), _own(body, 0)), 1 / 2)
+    return body.add("Concat", *near, far, size, *turned, axis=-1)
+
+
+def _own(body: _Body, index: int) -> str:
+    """A column of the keypoints' own frames as their neighbours meet it, [N, 1, 1]."""
+    return body.add("Unsqueeze", body.column("frames", index), body.constant(np.array([1], np.int64)))
+
+
+def _seen(body: _Body, offsets: str) -> str:
+    """`offsets` [N, K, 2] as the keypoints themselves see them."""
+    sigma, angle = _own(body, 0), _own(body, 1)
+    cos, sin = (body.add("Div", body.add(of, angle), sigma) for of in ("Cos", "Sin"))
+    x, y = (body.column(offsets, c) for c in (0, 1))
+    along = body.add("Add", body.add("Mul", cos, x), body.add("Mul", sin, y))
+    across = body.add("Sub", body.add("Mul", cos, y), body.add("Mul", sin, x))
+    return body.add("Concat", along, across, axis=-1)
 
 
 class _Body:
@@ -203,10 +224,14 @@ class _Body:
     def encoded(self, frames: str, harmonics: int) -> str:
         """What `networks.frames.encode` makes of frames [..., 2]."""
         sigma, angle = (self.column(frames, c) for c in (0, 1))
-        turns = self.add("Mul", angle, self.constant(np.arange(1, harmonics + 1, dtype=np.float32)[None]))
         size = self.log2(sigma, 1 / SPREAD)
         size = self.add("Sub", size, self.constant(np.float32(MIDDLE / SPREAD)))
-        return self.add("Concat", self.add("Cos", turns), self.add("Sin", turns), size, axis=-1)
+        return self.add("Concat", *self.turns(angle, harmonics), size, axis=-1)
+
+    def turns(self, angle: str, harmonics: int) -> tuple[str, str]:
+        """cos and sin of 1 to `harmonics` times an angle [..., 1]."""
+        turns = self.add("Mul", angle, self.constant(np.arange(1, harmonics + 1, dtype=np.float32)[None]))
+        return self.add("Cos", turns), self.add("Sin", turns)
 
     def unit(self, x: str) -> str:
         """Rows [..., D] of unit length; zero rows stay zero."""

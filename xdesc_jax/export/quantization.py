@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from xdesc_jax.descriptors import DescriptorSpec, from_stored, unit_rows
-from xdesc_jax.networks.frames import behind
+from xdesc_jax.networks.frames import KEYPOINT, behind
 from xdesc_jax.translation import copies
 from xdesc_jax.translation.bundle import Bundle, Layers, ParitySample
 from xdesc_jax.translation.int8 import from_int8, to_int8
@@ -93,12 +93,16 @@ def computed(bundle: Bundle) -> ParitySample:
 def _forward(bundle: Bundle, network: str, x: np.ndarray, source: str) -> np.ndarray:
     layers = bundle.networks[network]
     usable = np.asarray(x.any(axis=1))
-    frames = bundle.sample.frames[source].astype(np.float64) if bundle.takes_frames(network) else None
-    if frames is not None:
+    frames = bundle.sample.frames[source].astype(np.float64) if source in bundle.sample.frames else None
+    if bundle.takes_frames(network):
+        assert frames is not None
         x = behind(x, frames, bundle.harmonics)
     if bundle.takes_context(network) and bundle.context is not None:
         context = [(kernel.astype(np.float64), bias.astype(np.float64)) for kernel, bias in bundle.contexts[source]]
-        x = Surroundings(context, bundle.context, x, frames, bundle.sample.positions[source], usable).inputs(0, len(x))
+        positions = bundle.sample.positions[source]
+        own = frames if bundle.specs[source].frame == KEYPOINT else None
+        around = Surroundings(context, bundle.context, x, own, positions, usable, bundle.turning)
+        x = around.inputs(0, len(x))
     for i, (kernel, bias) in enumerate(layers):
         x = (np.maximum(x, 0) if i else x) @ kernel.astype(np.float64) + bias
     return x

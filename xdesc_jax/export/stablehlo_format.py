@@ -87,4 +87,5 @@ def _told(graph: Graph, x: jax.Array, given: Mapping[str, jax.Array]) -> jax.Arr
         frames, other_frames = given["frames"], jnp.where(there, given["neighbour_frames"], NO_FRAME)
     rows = unit(rows) if graph.source.normalized else rows
     with jax.default_matmul_precision("highest"):
-        return pooled(graph.context, x, look_around(rows, frames, other_frames, offsets, mask, graph.harmonics))
+        around = look_around(rows, frames, other_frames, offsets, mask, graph.harmonics, graph.space)
+        return pooled(graph.context, x, around)

@@ -30,6 +30,7 @@ from xdesc_jax import __version__
 from xdesc_jax.descriptors import DescriptorSpec, from_stored, unit_rows
 from xdesc_jax.export.photo_inputs import photo_inputs
 from xdesc_jax.networks import frames as frame_form
+from xdesc_jax.networks.context import turning
 from xdesc_jax.translation import copies
 from xdesc_jax.translation.bundle import Layers
 from xdesc_jax.translation.translator import EMBEDDING, PARITY_TOLERANCE, Translator
@@ -67,6 +68,7 @@ class Graph:
         framed: the networks that take frames.
         harmonics: of the orientations.
         context: the four layers by which the first network looks at neighbours; None where it does not.
+        space: frame of the joint space.
     """
 
     name: str
@@ -79,6 +81,12 @@ class Graph:
     framed: tuple[str, ...] = ()
     harmonics: int = 0
     context: Layers | None = None
+    space: str = frame_form.KEYPOINT
+
+    @property
+    def turning(self) -> int:
+        """Harmonics by which context tells how neighbours are turned, see `networks.context.turning`."""
+        return turning(self.space, self.harmonics)
 
     @property
     def steps(self) -> list[tuple[str, Layers, bool]]:
@@ -119,15 +127,16 @@ def graph(translator: Translator, source: str, target: str, config_hash: str) ->
     rows, bundle, layers = _rows(translator, start), translator.bundle, None
     given, positions = {"source": rows}, None
     framed = tuple(network for network in route if bundle.takes_frames(network))
-    if framed:
+    if translator.takes_frames(source, target):
         given["frames"] = _frames(translator, start, len(rows))
     if bundle.context is not None and bundle.takes_context(route[0]):
         layers, positions = bundle.contexts[start.name], _positions(translator, start, len(rows))
-        taken = dict(zip(("nearest", "larger"), bundle.context.neighbours(route[0] in framed), strict=True))
+        turns = start.frame == frame_form.KEYPOINT
+        taken = dict(zip(("nearest", "larger"), bundle.context.neighbours(turns), strict=True))
         metadata["context"] = json.dumps(taken)
-        given |= photo_inputs(rows, given["frames"] if route[0] in framed else None, positions, **taken)
+        given |= photo_inputs(rows, given["frames"] if turns else None, positions, **taken)
     expected = _expected(translator, source, target, rows, given.get("frames"), positions)
-    return Graph(name, start, end, networks, metadata, given, expected, framed, bundle.harmonics, layers)
+    return Graph(name, start, end, networks, metadata, given, expected, framed, bundle.harmonics, layers, bundle.frame)
 
 
 def every(translator: Translator, config_hash: str) -> list[Graph]:

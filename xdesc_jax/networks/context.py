@@ -4,9 +4,13 @@ In: a row with its keypoint's frame behind it, and rows, frames and offsets of k
 is appended to the encoder's input. A row of frame 'keypoint' holds too little of what an upright network sees around
 its keypoint; its neighbours in the photo hold the rest. Numpy and jax.numpy compute the same; imports numpy alone.
 
-Four linear layers, `LAYERS`, with D the width of a row with its frame (rows of frame 'image' have none):
+In a joint space of frame 'keypoint' embeddings turn and grow with their keypoints, and so does what an encoder is told
+there: where neighbours lie, and how they are turned, is told as the keypoint itself would see it.
+
+Four linear layers, `LAYERS`, with D the width of a row, and of its frame where the space is of frame 'image' (rows of
+frame 'image' have none):
     row [D, W]           a neighbour's row and frame; the same for all who ask, so computed once a row
-    geometry [8, W]      where it lies: added to the former, and ReLU behind the sum
+    geometry [G, W]      where it lies: added to the former, and ReLU behind the sum
     token [W, W]         another layer with ReLU: what stands for the neighbour
     query [D, H * W]     what the row asks: H vectors, whose products with the tokens, by softmax, weigh them
 The result is the H weighted means of the tokens and their maximum, (H + 1) * W values; zero without neighbours. It does
@@ -22,10 +26,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from xdesc_jax.networks.frames import KEYPOINT
+
 LAYERS = ("row", "geometry", "token", "query")
 OF_ROWS = {"encoder": (0,), "pair": (0,), "context": (0, 3)}  # layers that take descriptor rows, by kind of network
-GEOMETRY = 8  # values of `geometry`
+GEOMETRY = 8  # values of `geometry`, and two a harmonic in a space of frame 'keypoint'
 REACHES_PX = (4.0, 16.0, 64.0)  # distances that offsets are told apart at
+REACHES_SIGMA = (3.0, 12.0, 48.0)  # the same as the keypoint sees it: a patch of SIFT reaches 6 to 8 sigma
 FAR = -1e9  # a score that softmax gives no weight
 
 Layers = Sequence[tuple[Any, Any]]  # (kernel, bias) in the order of LAYERS
@@ -33,16 +40,22 @@ Product = Callable[[Any, Any], Any]
 
 
 class Around(NamedTuple):
-    """The neighbours of N rows: their rows with frames [N, K, D], `geometry` [N, K, 8], and which there are [N, K]."""
+    """The neighbours of N rows: their rows with frames [N, K, D], `geometry` [N, K, G], and which there are [N, K]."""
 
     rows: Any
     geometry: Any
     mask: Any
 
 
-def shapes(row_width: int, width: int, heads: int) -> list[tuple[int, int]]:
+def turning(space: str, harmonics: int) -> int:
+    """The harmonics by which `geometry` tells how neighbours are turned to the keypoint: those of the model in a joint
+    space of frame 'keypoint', none in one of frame 'image', where the rows come with their orientations."""
+    return harmonics if space == KEYPOINT else 0
+
+
+def shapes(row_width: int, width: int, heads: int, harmonics: int = 0) -> list[tuple[int, int]]:
     """(inputs, outputs) of the four layers for rows that are `row_width` wide with their frame."""
-    return [(row_width, width), (GEOMETRY, width), (width, width), (row_width, heads * width)]
+    return [(row_width, width), (GEOMETRY + 2 * harmonics, width), (width, width), (row_width, heads * width)]
 
 
 def output_width(width: int, heads: int) -> int:
@@ -50,23 +63,38 @@ def output_width(width: int, heads: int) -> int:
     return (heads + 1) * width
 
 
-def geometry(frames: Any, other_frames: Any, offsets: Any, xp: ModuleType = np) -> Any:
-    """How neighbours lie to a keypoint, float32 [N, K, 8].
+def geometry(frames: Any, other_frames: Any, offsets: Any, xp: ModuleType = np, harmonics: int = 0) -> Any:
+    """How neighbours lie to a keypoint, float32 [N, K, 8 + 2 H].
 
     Args:
-        frames: [N, 2] of the keypoints, sigma px and orientation; orientations are the rows' matter, and not used.
-            None for rows of frame 'image', which have no size of their own: all are alike.
+        frames: [N, 2] of the keypoints, sigma px and orientation; orientations are the rows' matter, and not used where
+            H is 0. None for rows of frame 'image', which have no size of their own: all are alike.
         other_frames: [N, K, 2] of their neighbours; None where `frames` is.
         offsets: [N, K, 2], neighbour's position less keypoint's, px of the photo as it lies.
         xp: numpy, or jax.numpy.
+        harmonics: H, see `turning`; over 0, all is told as the keypoint sees it, and frames are needed.
 
     Returns:
-        tanh of the offset at each of `REACHES_PX`, log2 of the distance, and log2 of sigma over the keypoint's.
+        tanh of the offset at each of `REACHES_PX`, log2 of the distance, and log2 of sigma over the keypoint's; with
+        H over 0, the offset is turned back by the keypoint's orientation and in units of its sigma, at each of
+        `REACHES_SIGMA`, and behind it stand cos and sin of 1 to H times the difference of the orientations.
     """
-    near = [xp.tanh(offsets / reach) for reach in REACHES_PX]
-    far = xp.log2(1 + (offsets * offsets).sum(-1, keepdims=True) / REACHES_PX[0] ** 2) / 8
+    reaches, turned = REACHES_PX, []
+    if harmonics:
+        reaches, offsets = REACHES_SIGMA, _seen(offsets, frames, xp)
+        angles = (other_frames[..., 1:] - frames[:, None, 1:]) * xp.arange(1, harmonics + 1, dtype=frames.dtype)
+        turned = [xp.cos(angles), xp.sin(angles)]
+    near = [xp.tanh(offsets / reach) for reach in reaches]
+    far = xp.log2(1 + (offsets * offsets).sum(-1, keepdims=True) / reaches[0] ** 2) / 8
     size = xp.zeros_like(far) if frames is None else xp.log2(other_frames[..., :1] / frames[:, None, :1]) / 2
-    return xp.concatenate([*near, far, size], axis=-1).astype(np.float32)
+    return xp.concatenate([*near, far, size, *turned], axis=-1).astype(np.float32)
+
+
+def _seen(offsets: Any, frames: Any, xp: ModuleType) -> Any:
+    """Offsets [N, K, 2] along and across the keypoints' orientations, in units of their sigmas (`frames` [N, 2])."""
+    cos, sin = (f(frames[:, 1:]) / frames[:, :1] for f in (xp.cos, xp.sin))
+    x, y = offsets[..., 0], offsets[..., 1]
+    return xp.stack([cos * x + sin * y, cos * y - sin * x], axis=-1)
 
 
 def described(nearest: int, larger: int, of: Iterable[str]) -> str:
@@ -89,7 +117,7 @@ def pool(
         layers: of the descriptor.
         x: [N, D], rows with their frames.
         projected: [N, K, W], `project` of their neighbours.
-        around: [N, K, 8], `geometry` of their neighbours.
+        around: [N, K, G], `geometry` of their neighbours.
         mask: [N, K] bool, which neighbours there are.
         xp: numpy, or jax.numpy.
         product: of [..., A] and a kernel [A, B].

@@ -133,7 +133,8 @@ class Context(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, around: Around) -> jax.Array:
-        shapes = context_form.shapes(x.shape[-1], self.width, self.heads)
+        harmonics = (around.geometry.shape[-1] - context_form.GEOMETRY) // 2
+        shapes = context_form.shapes(x.shape[-1], self.width, self.heads, harmonics)
         return pooled([Affine(*shape, name=f"linear{i}")() for i, shape in enumerate(shapes)], x, around, self.matmul)
 
 
@@ -149,7 +150,9 @@ def pooled(layers: context_form.Layers, x: jax.Array, around: Around, matmul: st
     return jnp.asarray(context_form.pool(layers, x, seen, around.geometry, around.mask, jnp, product))
 
 
-def look_around(rows: jax.Array, frames: Any, other_frames: Any, offsets: Any, mask: Any, harmonics: int) -> Around:
+def look_around(
+    rows: jax.Array, frames: Any, other_frames: Any, offsets: Any, mask: Any, harmonics: int, space: str
+) -> Around:
     """What lies around N keypoints.
 
     Args:
@@ -158,9 +161,11 @@ def look_around(rows: jax.Array, frames: Any, other_frames: Any, offsets: Any, m
         other_frames, offsets: of the neighbours [N, K, 2], see `context.geometry`; sigmas over 0, also where none is.
         mask: [N, K] bool, which neighbours there are.
         harmonics: of the orientations.
+        space: frame of the joint space; in one of frame 'keypoint' rows go without their frames.
     """
-    geometry = context_form.geometry(frames, other_frames, offsets, jnp)
-    if frames is not None:
+    turning = context_form.turning(space, harmonics)
+    geometry = context_form.geometry(frames, other_frames, offsets, jnp, turning)
+    if frames is not None and not turning:
         rows = frame_form.behind(rows, other_frames, harmonics, jnp)
     return Around(rows, geometry, mask)
 
@@ -248,14 +253,13 @@ def encoders_with_context(specs: Mapping[str, DescriptorSpec], config: ModelConf
     """
     if config.context.of == "none":
         return []
-    encoders = [f"encoder/{name}" for name in specs if frame == frame_form.IMAGE]
-    if config.context.of == "keypoint":
-        encoders = [name for name in encoders if frame_form.takes_frames(name, specs, frame)]
+    framed = [name for name, spec in specs.items() if spec.frame == frame_form.KEYPOINT]
+    encoders = [f"encoder/{name}" for name in (framed if config.context.of == "keypoint" else specs)]
     if config.kind == "pair" or not encoders:
         whose = "descriptors of frame 'keypoint'" if config.context.of == "keypoint" else "descriptors"
         raise ValueError(
             f"model.context.of is {config.context.of!r}, expected 'none' in a model of kind {config.kind!r} and frame "
-            f"{frame!r}: it is for encoders of {whose} in a joint space of frame 'image'"
+            f"{frame!r} of {', '.join(specs)}: it is for encoders of {whose}"
         )
     return encoders
 
@@ -306,7 +310,8 @@ def init_variables(networks: Networks, key: jax.Array) -> Variables:
     for name, module in networks.modules.items():
         own, x = jax.random.fold_in(key, name_seed(name)), jnp.zeros((1, networks.input_widths[name]))
         if isinstance(module, Context):
-            fresh = module.init(own, x, Around(x[:, None], jnp.zeros((1, 1, context_form.GEOMETRY)), jnp.ones((1, 1))))
+            told = context_form.shapes(0, 0, 0, context_form.turning(networks.frame, networks.harmonics))[1][0]
+            fresh = module.init(own, x, Around(x[:, None], jnp.zeros((1, 1, told)), jnp.ones((1, 1))))
         else:  # initialisation outside the mapped step: nothing to synchronise
             fresh = module.clone(axis_name=None).init(own, x)
         variables["params"][name] = fresh["params"]

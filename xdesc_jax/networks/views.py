@@ -115,7 +115,7 @@ def renders(source: DescriptorSpec, target: DescriptorSpec, takes_frames: bool) 
     Args:
         source: what the photo's rows are.
         target: what they become, a descriptor or the joint space.
-        takes_frames: whether the networks from one to the other are told the frames of keypoints.
+        takes_frames: whether the networks from one to the other are told the frames of keypoints in the photo.
     """
     turns = source.frame == KEYPOINT and not source.is_embedding
     return turns and takes_frames and (target.is_embedding or target.frame == IMAGE)

@@ -24,6 +24,8 @@ behind its row and frame; the sample's rows are of one photo, and each other's n
     context/<name>/<i>/kernel, .../bias                          the four layers, in the order of `context.LAYERS`
     sample/<name>/positions [n, 2]                               px of the sample's keypoints
 Version 5 has such encoders of descriptors of frame 'image', too: they look at their nearest neighbours alone.
+Version 6 has them in a joint space of frame 'keypoint': the entry `frame` is there without "log2_sigma", rows go in
+without their frames, and `context.geometry` tells how neighbours are turned, too.
 Files are written in the oldest version that can hold them.
 """
 
@@ -52,9 +54,10 @@ from xdesc_jax.translation.parity import ParitySample as ParitySample
 from xdesc_jax.translation.parts import Layers as Layers
 
 FORMAT = "xdesc-translator"
-VERSION = 5
-# The oldest that hold models without context, and with context of descriptors of frame 'keypoint' alone.
-_FLOAT_VERSION, _INT8_VERSION, _FRAMED_VERSION, _CONTEXT_VERSION = 1, 2, 3, 4
+VERSION = 6
+# The oldest that hold models without context, and with context of descriptors of frame 'keypoint' alone, or of any, in
+# a space of frame 'image'.
+_FLOAT_VERSION, _INT8_VERSION, _FRAMED_VERSION, _CONTEXT_VERSION, _EVERY_VERSION = 1, 2, 3, 4, 5
 KINDS = ("encoder_decoder", "pair")
 CONTEXT_FIELDS = ("nearest", "larger", "width", "heads")  # of a ContextConfig: what a finished model needs
 _MOST_NEIGHBOURS = 4096  # a damaged header may ask for any number
@@ -143,6 +146,11 @@ class Bundle:
         """Whether a network looks at the photo's other rows."""
         return network.removeprefix("encoder/") in self.contexts and network.startswith("encoder/")
 
+    @property
+    def turning(self) -> int:
+        """Harmonics by which context tells how neighbours are turned, see `context.turning`."""
+        return context_form.turning(self.frame, self.harmonics)
+
     def weights(self) -> dict[str, Layers]:
         """All layers: those of networks by their names, those of contexts as 'context/<name>'."""
         return self.networks | {parts.CONTEXT + name: layers for name, layers in self.contexts.items()}
@@ -191,16 +199,13 @@ class Bundle:
         if form["nearest"] + form["larger"] > _MOST_NEIGHBOURS:
             raise ValueError(f"context is {form}, expected at most {_MOST_NEIGHBOURS} neighbours")
         for name, layers in self.contexts.items():
-            if (network := f"encoder/{name}") not in self.networks or self.frame != frame_form.IMAGE:
-                able = sorted(n for n in self.networks if n.startswith("encoder/") and self.frame == frame_form.IMAGE)
-                raise ValueError(
-                    f"context of {name!r}, expected of a descriptor with an encoder in a joint space of frame 'image': "
-                    f"{', '.join(able) or 'there is none'}"
-                )
-            framed = self.takes_frames(network)
-            row_width = self._spec(name, "context").width + frame_form.width(self.harmonics) * framed
+            if (network := f"encoder/{name}") not in self.networks:
+                able = ", ".join(sorted(n for n in self.networks if n.startswith("encoder/"))) or "there is none"
+                raise ValueError(f"context of {name!r}, expected of a descriptor with an encoder: {able}")
+            row_width = self._spec(name, "context").width
+            row_width += frame_form.width(self.harmonics) * self.takes_frames(network)
             found = [(kernel.shape, bias.shape) for kernel, bias in layers]
-            shapes = context_form.shapes(row_width, form["width"], form["heads"])
+            shapes = context_form.shapes(row_width, form["width"], form["heads"], self.turning)
             if found != (expected := [((a, b), (b,)) for a, b in shapes]):
                 raise ValueError(f"context/{name}: kernels and biases {found}, expected {expected}")
             if not all(np.isfinite(a).all() for layer in layers for a in layer):
@@ -249,8 +254,11 @@ class Bundle:
             version = _FRAMED_VERSION
             values["frame"] = {"space": self.frame, "harmonics": self.harmonics, "log2_sigma": self.log2_sigma}
         if (form := form_of(self.context)) is not None:
-            version = VERSION if _whose(self.contexts, self.specs) == "every" else _CONTEXT_VERSION
+            version = _EVERY_VERSION if _whose(self.contexts, self.specs) == "every" else _CONTEXT_VERSION
             values["context"] = form
+            if self.frame == frame_form.KEYPOINT:
+                version = VERSION
+                values["frame"] = {"space": self.frame, "harmonics": self.harmonics}
         texts = {name: json_text(value, f"{name} of the model file") for name, value in values.items()}
         return {"format": FORMAT, "version": str(version), **texts}
 

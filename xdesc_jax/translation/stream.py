@@ -46,6 +46,7 @@ class Way(NamedTuple):
         context: layers and settings of what the first network is told of a photo's other rows; None for nothing.
         statistics: of the rows that the model was trained on.
         log2_sigma: mean of log2 of the sigmas that it was trained on.
+        turning: harmonics by which context tells how neighbours are turned, see `networks.context.turning`.
     """
 
     source: DescriptorSpec
@@ -55,6 +56,17 @@ class Way(NamedTuple):
     context: tuple[Layers, ContextConfig] | None = None
     statistics: RowStatistics | None = None
     log2_sigma: float | None = None
+    turning: int = 0
+
+    @property
+    def takes_frames(self) -> bool:
+        """Whether the frames of keypoints are needed: networks take them, or context is told as keypoints see it."""
+        return any(self.harmonics) or (self.context is not None and self.turning > 0)
+
+    @property
+    def takes_views(self) -> bool:
+        """Whether other views of a photo give other rows, see `networks.views.renders`."""
+        return views.renders(self.source, self.target, any(self.harmonics))
 
 
 class Form(NamedTuple):
@@ -82,8 +94,8 @@ class Stream:
         self.source, self.target = way.source, way.target
         self.rows = self.zero_rows = 0
         self._networks = [_Network(*given) for given in zip(way.networks, way.harmonics, strict=True)]
-        self.takes_frames, self.takes_context, self._context = any(way.harmonics), way.context is not None, way.context
-        self.takes_views = views.renders(way.source, way.target, self.takes_frames)
+        self.takes_frames, self.takes_context = way.takes_frames, way.context is not None
+        self.takes_views, self._context, self._turning = way.takes_views, way.context, way.turning
         self._sizes = SigmaDeviation(way.log2_sigma) if way.log2_sigma is not None and self.takes_frames else None
         self._deviation = None
         if way.statistics is not None:
@@ -241,8 +253,8 @@ class Stream:
         assert self._context is not None
         layers, config = self._context
         first, usable = self._networks[0], np.asarray(x.any(axis=1))
-        own = frames if first.takes_frames else None
-        return Surroundings(layers, config, first.with_frames(x, own), own, positions, usable)
+        own = frames if first.takes_frames or self._turning else None
+        return Surroundings(layers, config, first.with_frames(x, own), own, positions, usable, self._turning)
 
     def _block(self, rows: np.ndarray, frames: np.ndarray | None, inputs: np.ndarray | None) -> np.ndarray:
         x, zero = self._count(rows)

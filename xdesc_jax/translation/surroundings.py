@@ -25,16 +25,18 @@ class Surroundings:
     Args:
         layers: of the source's context.
         config: how many neighbours.
-        x: [N, D] rows with their frames behind them, as the encoder takes them.
-        frames: [N, 2] sigma px and orientation of their keypoints; None where the encoder takes none.
+        x: [N, D] rows with their frames behind them where the encoder takes these.
+        frames: [N, 2] sigma px and orientation of their keypoints; None for rows of frame 'image'.
         positions: [N, 2] px.
         usable: [N] bool, rows that may be neighbours, and are told of theirs.
+        turning: harmonics by which it is told how neighbours are turned, see `context.turning`.
     """
 
     def __init__(
         self, layers: Layers, config: ContextConfig, x: np.ndarray, frames: np.ndarray | None, positions: np.ndarray,
-        usable: np.ndarray,
+        usable: np.ndarray, turning: int = 0,
     ):  # fmt: skip
+        self._turning = turning
         self._layers, self._width = layers, context.output_width(config.width, config.heads)
         self._x, self._frames, self._positions = x, frames, positions
         sigmas = None if frames is None else frames[:, 0]
@@ -64,7 +66,7 @@ class Surroundings:
         _, (geometry, _), (token, token_bias), _ = self._layers
         offsets = self._positions[near] - self._positions[first:last, None]
         own, others = (None, None) if self._frames is None else (self._frames[first:last], self._frames[near])
-        around = context.geometry(own, others, offsets)
+        around = context.geometry(own, others, offsets, harmonics=self._turning)
         a, b = self._tokens[:, : last - first]
         rows = (-1, a.shape[-1])  # one product for all neighbours
         zero = np.zeros(a.shape[-1], a.dtype)  # a vector: numpy takes twice as long for a maximum with a scalar

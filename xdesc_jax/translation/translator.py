@@ -15,7 +15,6 @@ import numpy as np
 from xdesc_jax import pretrained
 from xdesc_jax.config import ContextConfig
 from xdesc_jax.descriptors import EMBEDDING_PREFIX, DescriptorSpec, from_stored
-from xdesc_jax.networks.views import renders
 from xdesc_jax.pretrained import hub
 from xdesc_jax.translation import bundle as model_file
 from xdesc_jax.translation import copies
@@ -148,23 +147,23 @@ class Translator:
         self, source: str, target: str, *, packed: bool = False, storage: bool = False, kept: bool = False
     ) -> Stream:
         """A translation of many blocks; use as a context manager (see `Stream`, for `kept` `canonical`)."""
+        return Stream(self._way(source, target), Form(packed, kept, storage))
+
+    def _way(self, source: str, target: str) -> Way:
         route, bundle = self.route(source, target), self.bundle
-        way = Way(
+        return Way(
             self.spec(source), self.spec(target), [bundle.networks[name] for name in route],
             [bundle.harmonics * bundle.takes_frames(name) for name in route], self._context(route),
-            bundle.statistics.get(source), bundle.log2_sigma,
+            bundle.statistics.get(source), bundle.log2_sigma, bundle.turning,
         )  # fmt: skip
-        return Stream(way, Form(packed, kept, storage))
 
     def takes_frames(self, source: str, target: str) -> bool:
         """Whether a translation needs the frames of the keypoints; ValueError where the model has none."""
-        return any(map(self.bundle.takes_frames, self.route(source, target)))
+        return self._way(source, target).takes_frames
 
     def takes_views(self, source: str, target: str) -> bool:
         """Whether other views of a photo give other rows (`networks.views`); ValueError where the model has none."""
-        if source == target:
-            return False
-        return renders(self.spec(source), self.spec(target), self.takes_frames(source, target))
+        return source != target and self._way(source, target).takes_views
 
     def takes_context(self, source: str, target: str) -> bool:
         """Whether a translation looks at the photo's other rows, and so needs all of them, and positions.

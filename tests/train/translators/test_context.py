@@ -163,6 +163,42 @@ def test_context_of_descriptors_without_frames_alone_is_learnt(tmp_path):
     assert Translator(model).self_check() < 1e-5 and model.log2_sigma is None and not model.sample.frames
 
 
+def test_in_a_space_of_turned_patches_what_neighbours_tell_turns_with_them(tmp_path):
+    """A row that tells how the nearest keypoint is turned to its own, also where the photo is turned."""
+
+    def of(photo, turn=0.0, n=70):
+        rng = np.random.default_rng(photo)
+        xy, angles = rng.uniform(0, 64, (n, 2)), rng.uniform(-np.pi, np.pi, n)
+        apart = np.linalg.norm(xy[:, None] - xy[None], axis=2)
+        np.fill_diagonal(apart, np.inf)
+        between = angles[apart.argmin(axis=1)] - angles
+        rows = rng.normal(size=(n, 4)).astype(np.float32)
+        cos, sin = np.cos(turn), np.sin(turn)
+        oris = (angles + turn + np.pi) % (2 * np.pi) - np.pi
+        seen = {"toy-patch": rows, "toy-turn": np.stack([np.cos(between), np.sin(between)], axis=1).astype(np.float32)}
+        return seen, xy @ [[cos, sin], [-sin, cos]], {"scales": np.full(n, 2.0), "oris": oris}
+
+    specs = {
+        name: DescriptorSpec(name, d, normalized=False, hidden=(24,)) for name, d in (("toy-patch", 4), ("toy-turn", 2))
+    }
+    paths = write_aligned(tmp_path, specs, map(of, range(12)))
+    records(tmp_path / "records", paired=paths, format="npy", validation_share=0.25, rows_per_shard=64)
+    told = OPTIONS | {"model.context.larger": 0, "model.context.nearest": 1, "model.harmonics": 2}
+    own = [word for name, value in told.items() for word in (f"--{name}", str(value))]
+    run, file = tmp_path / "run", tmp_path / "m.safetensors"
+    data = ["--data", str(tmp_path / "records"), "--workdir", str(run)]
+    assert cli.main(["train", "--resident", *data, *own]) == 0 and cli.main(["export", str(run), str(file)]) == 0
+    translator = Translator.load(file)
+    assert translator.self_check() < 1e-5 and translator.bundle.frame == "keypoint"
+    assert sorted(translator.bundle.contexts) == sorted(specs)
+    for turn in (0.0, 2.0):
+        seen, xy, shapes = of(99, turn)
+        frames = np.stack([shapes["scales"], shapes["oris"]], axis=1)
+        made = translator.translate(seen["toy-patch"], "toy-patch", "toy-turn", frames=frames, positions=xy)
+        right = (made * seen["toy-turn"]).sum(axis=1) / np.linalg.norm(made, axis=1)
+        assert right.mean() > 0.5, turn  # 0 where neighbours tell nothing
+
+
 def test_context_is_refused_where_it_cannot_be_had(data, tmp_path, capsys):
     streamed = [word for word in words() if word != "--resident"]
     pairs = words(model__kind="pair")

@@ -31,6 +31,7 @@ from xdesc_jax.networks import mlp
 from xdesc_jax.train.randomness import row_keys
 from xdesc_jax.train.state import Batch
 from xdesc_jax.train.translators.step import describe_inputs, read_inputs, thinned
+from xdesc_jax.translation.bundle import Bundle
 from xdesc_jax.translation.deviation import RowStatistics
 
 STATISTICS_ROWS = 65536
@@ -151,14 +152,18 @@ def open_split(
     batch_size: int,
     host: int = 0,
     num_hosts: int = 1,
+    frozen: Bundle | None = None,
 ) -> Source:
     """One split of the records with the columns that this run reads; of several hosts, this host's part.
+
+    Args:
+        frozen: the members that stay as they are: those that look at no neighbours need none.
 
     Raises:
         ValueError: context is wanted of records that are neither held in memory nor made with --deal-by photo.
     """
     patches = config.inputs == "patches"
-    around = neighbourhood(specs, config)
+    around = neighbourhood(specs, config, frozen)
     columns = [] if patches else [*specs, *[FRAMES] * (around is not None or takes_frames(specs, config))]
     return open_source(
         data, split, batch_size, columns=columns, patches=patches, seed=config.data_seed, host=host,
@@ -166,9 +171,13 @@ def open_split(
     )  # fmt: skip
 
 
-def neighbourhood(specs: Mapping[str, DescriptorSpec], config: TrainConfig) -> Neighbourhood | None:
+def neighbourhood(
+    specs: Mapping[str, DescriptorSpec], config: TrainConfig, frozen: Bundle | None = None
+) -> Neighbourhood | None:
     """Whose neighbours the run's batches hold; None where no encoder looks at them."""
     named = mlp.build_networks(specs, config.model).with_context if config.inputs == "columns" else ()
+    if frozen is not None:
+        named = tuple(n for n in named if n not in frozen.specs or n in frozen.contexts)
     return Neighbourhood(named, config.model.context.nearest, config.model.context.larger) if named else None
 
 

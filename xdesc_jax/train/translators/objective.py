@@ -60,12 +60,12 @@ def around_of(networks: Networks, inputs: Mapping[str, jax.Array], name: str) ->
     """What lies around the rows of a descriptor, from the inputs of a step; None where its encoder is not told."""
     if not networks.takes_context(f"encoder/{name}"):
         return None
-    framed = frame_form.takes_frames(f"encoder/{name}", networks.specs, networks.frame)
+    framed = networks.specs[name].frame == frame_form.KEYPOINT
     seen = sum(networks.context.neighbours(framed))  # of K: the nearest ones come first
     rows, keypoints, mask = (inputs[of][:, :seen] for of in (column(name), AROUND_KEYPOINT, AROUND_MASK))
     frames, offsets = keypoints[..., :2], keypoints[..., 2:]  # [B, K, 2] each
     own, others = (inputs[FRAMES], frames) if framed else (None, None)
-    return mlp.look_around(rows, own, others, offsets, mask, networks.harmonics)
+    return mlp.look_around(rows, own, others, offsets, mask, networks.harmonics, networks.frame)
 
 
 def _trained(networks: Networks, changed: Mapping[str, Any]) -> dict[str, Any]:

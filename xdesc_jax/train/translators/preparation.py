@@ -24,15 +24,16 @@ from xdesc_jax.train.run_directory import keep_settings
 from xdesc_jax.train.translators import inputs
 from xdesc_jax.train.translators.inputs import Statistics
 from xdesc_jax.train.translators.step import train_step
+from xdesc_jax.translation.bundle import Bundle
 
 Specs = dict[str, DescriptorSpec]
 
 
-def open_splits(data: Path, config: TrainConfig, specs: Specs) -> tuple[Source, Source]:
+def open_splits(data: Path, config: TrainConfig, specs: Specs, frozen: Bundle | None = None) -> tuple[Source, Source]:
     """This host's training rows, and all validation rows, with the columns that the run reads."""
     host, hosts = jax.process_index(), jax.process_count()
-    training = inputs.open_split(data, TRAIN, config, specs, config.batch_size, host, hosts)
-    return training, inputs.open_split(data, VALIDATION, config, specs, min(config.batch_size, 1024))
+    training = inputs.open_split(data, TRAIN, config, specs, config.batch_size, host, hosts, frozen)
+    return training, inputs.open_split(data, VALIDATION, config, specs, min(config.batch_size, 1024), frozen=frozen)
 
 
 def step_of(

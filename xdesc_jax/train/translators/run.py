@@ -91,14 +91,14 @@ def train(
     specs = inputs.choose_specs(info, config)
     devices = Devices.choose([config.batch_size], require_accelerator, steps_per_dispatch, backend)
     # What cannot be carried out must fail here, before anything is written.
+    frozen = bundle if freeze == "all" else None
     with console.status("opening the records"):
-        training, validation = preparation.open_splits(data, config, specs)
+        training, validation = preparation.open_splits(data, config, specs, frozen)
     inputs.inputs_function(config, specs, dict.fromkeys(specs, 1.0), augment=True)
     plain = build_networks(specs, config.model)
     if bundle is not None:
         fresh = jax.eval_shape(partial(create_state, plain), jax.random.key(0))
         check_fit(bundle, plain, fresh, frozen=freeze == "all")
-    frozen = bundle if freeze == "all" else None
     check_start(start_bundle, freeze, new)
     addition: dict[str, Any] = {"freeze": freeze, "add": new} if new else {}
     addition |= {"retrain": retrain} if retrain else {}
