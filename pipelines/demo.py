@@ -4,7 +4,8 @@
 
 Photos -> keypoints, patches, three descriptors -> records -> a small translator -> one model file -> matching
 on photos that were not trained on: warped views with known homographies, and the stereo pair 'motorcycle'
-with its measured disparity, whose right photo is then localised in a map of the left one. Prints tables and
+with its measured disparity, whose right photo is then localised in a map of the left one; where XFeat is installed,
+also with the shipped translator `mixed`, between COLMAP's SIFT and XFeat at its own keypoints. Prints tables and
 writes `report.html`, `localization.html`, `matches.png`, and `corner/`, a rendered scene to try the stages for
 maps on. Nothing is downloaded: `brief`, `sift` and `opencv-sift` need no weights. Finished steps are skipped.
 """
@@ -19,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import skimage.data
 
-from xdesc_jax import console
+from xdesc_jax import console, pretrained
 from xdesc_jax.config import load_config
 from xdesc_jax.data.records import records
 from xdesc_jax.evaluate.drawing import matches_grid
@@ -29,7 +30,9 @@ from xdesc_jax.evaluate.scenes import PhotoPair, Scene, by_disparity, find_scene
 from xdesc_jax.evaluate.stages.homography import given_stores
 from xdesc_jax.export.export import export
 from xdesc_jax.features.extract import extract
+from xdesc_jax.features.extractors.process import require_learned
 from xdesc_jax.features.images import read_gray, write_png
+from xdesc_jax.features.official import weight_file
 from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, read_json, write_json
 from xdesc_jax.reports.page import write_page
 from xdesc_jax.reports.parts import Answer, Column, Number, Section, Table
@@ -68,6 +71,11 @@ LOCALIZATION_TEXT = (
     "The left photo of the stereo pair is the map: its keypoints get 3D points from the measured disparity. The right "
     "one is localised with each descriptor (\u2190: another than the map's), and its position compared with the rig's "
     "baseline of 193 mm."
+)
+LEARNED = ("colmap-sift", "xfeat")  # each at its own detector's keypoints
+LEARNED_TEXT = (
+    "The same with the translator 'mixed', which ships with the package: COLMAP's SIFT and XFeat, each at the "
+    "keypoints of its own detector, in the joint space."
 )
 STEREO_TEXT = (
     "The two photos of the Middlebury pair 'Motorcycle' (2014), not trained on. Truth is the measured "
@@ -134,7 +142,8 @@ def main(out: Path = Path("demo")) -> None:
     write_grid(out / "matches.png", held_out(photos)["stereo"], stores["stereo"], translator)
     write_json(out / "results.json", {part: [r.to_dict() for r in found] for part, found in results.items()})
     localised = motorcycle.localise(stores["stereo"], skimage.data.stereo_motorcycle()[2], translator)
-    write_json(out / "localization.json", [dataclasses.asdict(found) for found in localised])
+    learned = localise_learned(photos / "stereo", out / "features" / "learned")
+    write_json(out / "localization.json", [dataclasses.asdict(found) for found in (*localised, *learned)])
     used = Settings.of(dataclasses.asdict(settings), dataclasses.asdict(DemoSettings()))
     provenance = {
         "made by": "pipelines.demo", "model": f"model.safetensors (sha256 {content_hash(out / 'model.safetensors')})",
@@ -144,15 +153,21 @@ def main(out: Path = Path("demo")) -> None:
         out / "report.html", "Translating descriptors: the demo", evaluations, text=TEXT, settings=used,
         provenance=provenance, model=translator,
     )  # fmt: skip
-    rows = motorcycle.table_rows(localised)
+    rows, learned_rows = motorcycle.table_rows(localised), motorcycle.table_rows(learned)
     heads = [Column(c, text=True) if i < 2 else Column.of(c) for i, c in enumerate(motorcycle.COLUMNS)]
+    sections = [Section("Right photo in a map of the left one", [Table(heads, rows)], LOCALIZATION_TEXT)]
+    if learned:
+        sections.append(Section("A map of COLMAP's SIFT, and XFeat", [Table(heads, learned_rows)], LEARNED_TEXT))
     poses = write_page(
         out / "localization.html", "Localisation across descriptors: the demo", poses_answer(localised),
-        [Section("Right photo in a map of the left one", [Table(heads, rows)], LOCALIZATION_TEXT)],
-        settings=used, provenance=provenance,
+        sections, settings=used, provenance=provenance,
     )  # fmt: skip
     print_table(results["warped"], results["stereo"])
     console.table("Right photo of the stereo pair, localised in a map of the left one", motorcycle.COLUMNS, rows)
+    if learned:
+        console.table(
+            "The same by the translator that ships, each at its own keypoints", motorcycle.COLUMNS, learned_rows
+        )
     console.info(f"{TEXT}\ntook {time.monotonic() - start:,.0f} s")
     console.result(out, report=report, localization=poses)
 
@@ -190,6 +205,26 @@ def features(photos: Path, out: Path, settings: DemoSettings) -> dict[str, Path]
         processes=2,
     )
     return given_stores([out], DESCRIPTORS)
+
+
+def localise_learned(photos: Path, out: Path) -> list[motorcycle.Found]:
+    """The stereo pair between COLMAP's SIFT and XFeat by `mixed`; nothing where XFeat is not installed, which is said.
+
+    Args:
+        photos: folder that holds the pair.
+        out: folder for the features.
+    """
+    try:
+        require_learned("xfeat")
+        weight_file("xfeat")
+    except ValueError as error:
+        console.info(f"without XFeat ({error})")
+        return []
+    for name, keypoints in zip(LEARNED, ("colmap", "xfeat"), strict=True):
+        extract(photos, out / name, descriptors=(name,), keypoints=keypoints, max_keypoints=1000)
+    stores = {name: out / name / f"{name}.h5" for name in LEARNED}
+    mixed = Translator.load(pretrained.path("mixed"))
+    return motorcycle.localise(stores, skimage.data.stereo_motorcycle()[2], mixed, ("native", "embed"))
 
 
 def held_out(photos: Path) -> dict[str, HeldOut]:

@@ -8,7 +8,7 @@ get their 3D points from the disparity, so nothing is reconstructed.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from xdesc_jax.matching.feature_set import FeatureSet
 from xdesc_jax.matching.routes import Mode, Router
 from xdesc_jax.translation.translator import Translator
 
+MODES: tuple[Mode, ...] = ("native", "directional", "embed")
 LEFT, RIGHT = "motorcycle/left.png", "motorcycle/right.png"
 # Calibration of the photos in scikit-image's documentation; origin at the centre of a pixel.
 FOCAL_PX, BASELINE_MM = 994.978, 193.001
@@ -87,33 +88,36 @@ def map_of_left(keypoints: np.ndarray, disparity: np.ndarray) -> Model:
     )  # fmt: skip
 
 
-def localise(stores: Mapping[str, Path], disparity: np.ndarray, translator: Translator) -> list[Found]:
+def localise(
+    stores: Mapping[str, Path], disparity: np.ndarray, translator: Translator, modes: Sequence[Mode] = MODES
+) -> list[Found]:
     """Localises the right photo with each descriptor in the left photo's map of each descriptor.
 
     Args:
         stores: descriptor -> feature file that holds both photos.
         disparity: see `map_of_left`.
         translator: for the other descriptors than the map's.
+        modes: which ones; 'native' is for queries of the map's descriptor, the others are for those of another.
     """
     results = []
     for map_descriptor, path in stores.items():
         with FeatureSet([path]) as features:
             model = map_of_left(features.keypoints(LEFT), disparity)
-            for mode in ("native", "directional", "embed"):
-                router = Router(mode, translator)  # type: ignore[arg-type]
+            for mode in modes:
+                router = Router(mode, translator)
                 localizer = Localizer(LocalizationMap.build(model, features, router, translator))
                 for query, store in stores.items():
                     if (query == map_descriptor) != (mode == "native"):
                         continue
-                    results.append(_found(map_descriptor, query, mode, _localised(localizer, store)))  # type: ignore
+                    results.append(_found(map_descriptor, query, mode, _localised(localizer, store)))
     return results
 
 
 def _localised(localizer: Localizer, store: Path) -> Localization:
     with FeatureSet([store]) as features:
-        photo, held = features.read(RIGHT), features.held(RIGHT)
-    rows = photo.usable_rows()
-    return localizer.localize(photo.keypoints, rows, camera(OFFSET_PX, photo.image_size), descriptor=held)
+        photo, held, frames = features.read(RIGHT), features.held(RIGHT), features.frames(RIGHT)
+    rows, seen = photo.usable_rows(), camera(OFFSET_PX, photo.image_size)
+    return localizer.localize(photo.keypoints, rows, seen, descriptor=held, frames=frames)
 
 
 def _found(map_descriptor: str, query: str, mode: Mode, result: Localization) -> Found:

@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from pipelines.demo import DemoSettings, held_out, write_photos
+from pipelines.demo import DemoSettings, held_out, localise_learned, write_photos
 from pipelines.views import ViewSettings, change_appearance, random_homography, random_view, write_scene
 from xdesc_jax.evaluate.scenes import by_homography, find_scenes
 
@@ -106,3 +106,13 @@ def test_disparity_leads_from_the_left_photo_to_the_right_one(photos):
         return np.median(patches)
 
     assert median_difference(expected) < 0.4 * median_difference(2 * xy - expected)
+
+
+def test_where_xfeat_is_not_installed_the_demo_says_so_and_goes_on(photos, tmp_path, monkeypatch, caplog):
+    def lacking(name):
+        raise ValueError(f"{name} is computed with torch, which is not installed")
+
+    monkeypatch.setattr("pipelines.demo.require_learned", lacking)
+    caplog.set_level("INFO")
+    assert localise_learned(photos / "stereo", tmp_path / "learned") == [] and not (tmp_path / "learned").exists()
+    assert "without XFeat (xfeat is computed with torch, which is not installed)" in caplog.text

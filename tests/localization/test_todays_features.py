@@ -13,7 +13,8 @@ import numpy as np
 import pycolmap
 import pytest
 
-from tests.support.authors_weights import authors_weights, lacking
+from pipelines import demo
+from tests.support.authors_weights import FOLDER, authors_weights, lacking
 from xdesc_jax import cli
 
 LACKING = lacking("xfeat", "aliked-n16rot")
@@ -98,3 +99,13 @@ def test_queries_with_keypoints_of_their_own_are_localised(scene, descriptor, tr
         rotation = pycolmap.Rotation3d(np.array([x, y, z, w])).matrix()
         position = -rotation.T @ np.array(result["tvec"])
         assert np.linalg.norm(position - centers[name]) < 0.5
+
+
+def test_the_demo_shows_it(tmp_path, monkeypatch):
+    """The stereo pair of scikit-image: each in a map of the other, by `mixed`; XFeat's own rows are 27 mm off."""
+    monkeypatch.setenv("XDESC_DATA", str(FOLDER))
+    photos = demo.write_photos(tmp_path / "photos", demo.DemoSettings(training_photos=(), test_photos=()))
+    found = {(f.map, f.query): f for f in demo.localise_learned(photos / "stereo", tmp_path / "learned")}
+    assert sorted(found) == sorted((a, b) for a in demo.LEARNED for b in demo.LEARNED)
+    for ends in (demo.LEARNED, demo.LEARNED[::-1]):
+        assert found[ends].mode == "embed" and found[ends].inliers >= 40 and found[ends].position_mm < 50
