@@ -66,6 +66,8 @@ class ModelConfig:
     """One encoder and decoder a descriptor, or one network per ordered pair (paper section 4.2)."""
     embedding_width: int = 128
     """Values of an embedding in the joint space."""
+    hidden: tuple[int, ...] = ()
+    """Hidden widths of every encoder, reversed of every decoder; where none are given, each descriptor's own."""
     hidden_handcrafted: tuple[int, ...] = (1024, 1024)
     """Hidden widths where the descriptor's own are (1024, 1024): hand-crafted and binary ones."""
     hidden_learned: tuple[int, ...] = (256, 256)

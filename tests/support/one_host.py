@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 
+from tests.support import thin_network
 from xdesc_jax import cli
 from xdesc_jax.train import hosts
 from xdesc_jax.train.devices import Devices
@@ -29,6 +30,8 @@ def with_signal(*arguments):
     return batches._replace(place=place)
 
 
+if case["thin"]:
+    thin_network.make_thin()
 if case.get("signal"):
     Devices.batches = with_signal
 sys.exit(cli.main(case["arguments"]))

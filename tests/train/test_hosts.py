@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support import thin_network
 from tests.support.root import SUPPORT
 from xdesc_jax.config import OptimizerConfig
 from xdesc_jax.data.schema import RecordInfo
@@ -54,7 +55,7 @@ def free_port() -> int:
         return found.getsockname()[1]
 
 
-def start(count, devices, arguments, stage="train", **signals) -> list[subprocess.Popen]:
+def start(count, devices, arguments, stage="train", thin=False, **signals) -> list[subprocess.Popen]:
     """`count` hosts of `devices` devices each; `signals`: what the last one sends itself, and at which batch."""
     flags = os.environ["XLA_FLAGS"].replace("device_count=4", f"device_count={devices}")
     address = f"127.0.0.1:{free_port()}"
@@ -69,6 +70,7 @@ def start(count, devices, arguments, stage="train", **signals) -> list[subproces
                 f"--num-hosts={count}",
                 f"--host-id={i}",
             ],
+            "thin": thin,
             **(signals if i == count - 1 else {}),
         }
         processes.append(
@@ -156,7 +158,7 @@ def test_what_two_hosts_began_three_end_as_one_does(stopped_by_two, config_file,
     assert_same(run, one)
 
 
-def test_two_hosts_train_a_descriptor_as_one_does(pair_parts, descriptor_config, tmp_path):
+def test_two_hosts_train_a_descriptor_as_one_does(pair_parts, descriptor_config, tmp_path, monkeypatch):
     """With augmentation and dropout, stopped by SIGTERM and gone on with.
 
     The rate is so low that rounding does not decide later on which negative is the hardest.
@@ -170,12 +172,13 @@ def test_two_hosts_train_a_descriptor_as_one_does(pair_parts, descriptor_config,
     )
     words = ["--workdir", run, "--config", config, "--host-timeout=60"]
     words += [word for part in pair_parts for word in ("--data", f"{part.path}={part.weight}")]
-    ended = finished(start(2, 2, words, "train-descriptor", signal="SIGTERM", batch=3))
+    ended = finished(start(2, 2, words, "train-descriptor", thin=True, signal="SIGTERM", batch=3))
     assert [status for status, _, _ in ended] == [0, 0], ended
     assert "SIGTERM: saved at step" in " ".join(ended[0][2].split())
-    ended = finished(start(2, 2, words, "train-descriptor"))
+    ended = finished(start(2, 2, words, "train-descriptor", thin=True))
     assert [status for status, _, _ in ended] == [0, 0], ended
     assert (run / "start.json").exists()
+    monkeypatch.setattr("xdesc_jax.features.l2net.LAYERS", thin_network.layers())
     one = train_descriptor(slow, pair_parts, tmp_path / "one")
     found, wanted = losses(run), losses(one)
     assert sorted(found) == sorted(wanted)

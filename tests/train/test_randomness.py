@@ -33,6 +33,7 @@ import functools, json
 from functools import partial
 import jax, numpy as np
 jax.config.update("jax_enable_x64", True)
+from tests.support.thin_network import make_thin
 from tests.train.descriptors import test_step as pairs
 from xdesc_jax.config import ContextConfig, JitterConfig, ModelConfig, TrainConfig
 from xdesc_jax.descriptors import get_spec
@@ -42,12 +43,7 @@ from xdesc_jax.train import parallel
 from xdesc_jax.train.descriptors.step import train_step as descriptor_step
 from xdesc_jax.train.translators import inputs, step as translators
 
-def thin(channels):
-    return max(1, channels // 16)
-
-*hidden, last = l2net.LAYERS
-hidden = [n._replace(inputs=thin(n.inputs), outputs=thin(n.outputs)) for n in hidden]
-l2net.LAYERS = (*hidden, last._replace(inputs=thin(last.inputs)))
+make_thin()
 BATCH = pairs.make_batch(16, padding=3)
 SPECS = {name: get_spec(name) for name in ("sift", "brief")}
 CONFIG = TrainConfig(

@@ -212,6 +212,7 @@ def to_bundle(model: TrainedModel, provenance: Mapping[str, Any] | None = None) 
         sample=reference(model, {name: rows[:SAMPLE_ROWS] for name, rows in model.samples.items()}),
         config=model.config,
         provenance={**model.provenance, **(provenance or {})},
+        space_id=model.space_id,
     )
     return inherit_space(bundle, model.base) if model.base else bundle
 

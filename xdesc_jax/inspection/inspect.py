@@ -178,6 +178,7 @@ def _translator(path: Path) -> dict[str, Any]:
         "frame": model.frame,
         **({"context": {**form, "of": sorted(model.contexts)}} if (form := bundle.form_of(model.context)) else {}),
         **({"weights": told} if (told := copies.described(model)) else {}),
+        **({"encoders": f"learnt from model {of['model']}"} if (of := model.provenance.get("distilled")) else {}),
         "descriptors": [
             {
                 "spec": spec.name,

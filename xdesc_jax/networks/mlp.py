@@ -185,6 +185,7 @@ class Networks(NamedTuple):
     frame: str = frame_form.KEYPOINT  # of the joint space
     harmonics: int = frame_form.HARMONICS
     context: ContextConfig = ContextConfig()
+    teacher: Networks | None = None  # whose embeddings the encoders learn to give, where there are no decoders
 
     def takes_context(self, name: str) -> bool:
         """Whether a network is told what lies around the keypoints."""
@@ -276,7 +277,9 @@ def freeze(networks: Networks, frozen: Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 def hidden_widths(spec: DescriptorSpec, config: ModelConfig) -> tuple[int, ...]:
-    """The configuration's widths for the two kinds of the paper, else the spec's own."""
+    """The configuration's widths, for every descriptor or for the two kinds of the paper, else the spec's own."""
+    if config.hidden:
+        return config.hidden
     chosen: dict[tuple[int, ...], tuple[int, ...]] = {
         (1024, 1024): config.hidden_handcrafted,
         (256, 256): config.hidden_learned,

@@ -37,7 +37,7 @@ def settled(model: ModelConfig, rows: int, folder: Path) -> ModelConfig:
         return model
     if not (folder / FILE).exists():
         with console.status("measuring which operands are faster"):
-            seconds = seconds_of_products(rows, max(model.hidden_handcrafted))
+            seconds = seconds_of_products(rows, max(model.hidden or model.hidden_handcrafted))
         chosen = min(seconds, key=seconds.__getitem__)
         told = ", ".join(f"{name} {1e3 * taken:.1f} ms" for name, taken in seconds.items())
         console.info(f"products take {chosen} operands: {told}")

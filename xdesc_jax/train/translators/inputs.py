@@ -153,17 +153,19 @@ def open_split(
     host: int = 0,
     num_hosts: int = 1,
     frozen: Bundle | None = None,
+    teacher: Bundle | None = None,
 ) -> Source:
     """One split of the records with the columns that this run reads; of several hosts, this host's part.
 
     Args:
         frozen: the members that stay as they are: those that look at no neighbours need none.
+        teacher: the model whose embeddings encoders learn to give, and which may look at neighbours.
 
     Raises:
         ValueError: context is wanted of records that are neither held in memory nor made with --deal-by photo.
     """
     patches = config.inputs == "patches"
-    around = neighbourhood(specs, config, frozen)
+    around = neighbourhood(specs, config, frozen, teacher)
     columns = [] if patches else [*specs, *[FRAMES] * (around is not None or takes_frames(specs, config))]
     return open_source(
         data, split, batch_size, columns=columns, patches=patches, seed=config.data_seed, host=host,
@@ -172,12 +174,17 @@ def open_split(
 
 
 def neighbourhood(
-    specs: Mapping[str, DescriptorSpec], config: TrainConfig, frozen: Bundle | None = None
+    specs: Mapping[str, DescriptorSpec],
+    config: TrainConfig,
+    frozen: Bundle | None = None,
+    teacher: Bundle | None = None,
 ) -> Neighbourhood | None:
     """Whose neighbours the run's batches hold; None where no encoder looks at them."""
     named = mlp.build_networks(specs, config.model).with_context if config.inputs == "columns" else ()
     if frozen is not None:
         named = tuple(n for n in named if n not in frozen.specs or n in frozen.contexts)
+    if teacher is not None:
+        named = tuple(n for n in specs if n in named or n in teacher.contexts)
     return Neighbourhood(named, config.model.context.nearest, config.model.context.larger) if named else None
 
 

@@ -251,6 +251,27 @@ def encoder_decoder_loss(
     return sums, encoder_stats | decoder_stats
 
 
+def distilled_loss(
+    networks: Networks, params: Any, stats: Any, inputs: Mapping[str, jax.Array], mask: jax.Array
+) -> tuple[dict[str, Sum], dict[str, Any]]:
+    """Squared distances of all embeddings to the teacher's, as the translation's sum, and new running statistics."""
+    held = held_rows(networks.names, inputs, mask)
+    embeddings, changed = embed_all(networks, params, stats, inputs, held)
+    errors = jnp.sum((embeddings - taught_all(networks, inputs)) ** 2, axis=-1)
+    return {"translation": losses.masked_sum(errors, held), "matching": Sum(jnp.zeros(()), jnp.zeros(()))}, changed
+
+
+def taught_all(networks: Networks, inputs: Mapping[str, jax.Array]) -> jax.Array:
+    """The teacher's unit embeddings of all descriptors, [A, B, E]."""
+    teacher, frames = networks.teacher, inputs.get(FRAMES)
+    assert teacher is not None
+    none: dict[str, Any] = {"params": {}, "batch_stats": {}}
+    return jnp.stack([
+        mlp.embed(teacher, none, inputs[name], name, frames, around_of(teacher, inputs, name))
+        for name in networks.names
+    ])  # fmt: skip
+
+
 def pair_loss(
     networks: Networks,
     params: Any,

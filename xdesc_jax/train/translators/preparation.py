@@ -29,11 +29,14 @@ from xdesc_jax.translation.bundle import Bundle
 Specs = dict[str, DescriptorSpec]
 
 
-def open_splits(data: Path, config: TrainConfig, specs: Specs, frozen: Bundle | None = None) -> tuple[Source, Source]:
+def open_splits(
+    data: Path, config: TrainConfig, specs: Specs, frozen: Bundle | None = None, teacher: Bundle | None = None
+) -> tuple[Source, Source]:
     """This host's training rows, and all validation rows, with the columns that the run reads."""
     host, hosts = jax.process_index(), jax.process_count()
-    training = inputs.open_split(data, TRAIN, config, specs, config.batch_size, host, hosts, frozen)
-    return training, inputs.open_split(data, VALIDATION, config, specs, min(config.batch_size, 1024), frozen=frozen)
+    opened = partial(inputs.open_split, data, config=config, specs=specs, frozen=frozen, teacher=teacher)
+    training = opened(TRAIN, batch_size=config.batch_size, host=host, num_hosts=hosts)
+    return training, opened(VALIDATION, batch_size=min(config.batch_size, 1024))
 
 
 def step_of(
@@ -81,7 +84,7 @@ def keep_run_settings(
 
 
 def _inputs(settings: dict[str, Any]) -> dict[str, Any]:
-    extra = {key: settings[key] for key in ("freeze", "add", "retrain", "start") if key in settings}
+    extra = {key: settings[key] for key in ("freeze", "add", "retrain", "start", "distill") if key in settings}
     return {key: settings.get(key) for key in ("init", "specs", "weights")} | extra
 
 

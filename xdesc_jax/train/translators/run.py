@@ -27,6 +27,7 @@ from xdesc_jax.train.operands import settled
 from xdesc_jax.train.run_directory import clear, figure_told, history, resumed
 from xdesc_jax.train.state import TrainState
 from xdesc_jax.train.translators import inputs, preparation
+from xdesc_jax.train.translators.distilled import settings_of, taught, with_teacher
 from xdesc_jax.train.translators.frozen import check_start, freeze_members, keep_frozen, like, with_added, without
 from xdesc_jax.train.translators.inputs import Statistics
 from xdesc_jax.train.translators.step import create_state, first_state, hyper_of, keys_of
@@ -46,6 +47,7 @@ def train(
     add: tuple[str, ...] = (),
     retrain: tuple[str, ...] = (),
     start: Path | None = None,
+    distill: Path | None = None,
     steps_per_dispatch: int = 1,
     backend: Backend = "pmap",
     require_accelerator: bool = False,
@@ -62,6 +64,7 @@ def train(
         add: descriptors of the records to add to the model.
         retrain: members of the model to train anew in its joint space, while the others stay as they are.
         start: where members stay as they are, another model file, from which what is added or retrained starts.
+        distill: the model whose embeddings encoders learn to give; a model file, or the name of one that ships.
         steps_per_dispatch: steps that the host hands to the devices at once; changes nothing but the speed.
         backend: how the step runs on several devices, see `parallel.BACKENDS`; changes nothing but the speed.
         require_accelerator: fail where there is none, instead of training on the CPU.
@@ -85,6 +88,15 @@ def train(
     new = (*retrain, *add)
     start = pretrained.resolve(start) if start else None
     start_bundle = load_bundle(start) if start else None
+    teacher = None
+    if distill is not None:
+        if init is not None or freeze != "none" or new or start is not None:
+            raise ValueError(
+                "--distill trains encoders from fresh weights, without --init, --freeze, --add and --start"
+            )
+        distill = pretrained.resolve(distill)
+        teacher = load_bundle(distill)
+        config = taught(config, tuple(info.specs), teacher)
     config = with_added(config, None if config.inputs == "patches" else tuple(info.specs), bundle, freeze, new)
     if bundle is not None:
         config = like(config, bundle)
@@ -93,7 +105,7 @@ def train(
     # What cannot be carried out must fail here, before anything is written.
     frozen = bundle if freeze == "all" else None
     with console.status("opening the records"):
-        training, validation = preparation.open_splits(data, config, specs, frozen)
+        training, validation = preparation.open_splits(data, config, specs, frozen, teacher)
     inputs.inputs_function(config, specs, dict.fromkeys(specs, 1.0), augment=True)
     plain = build_networks(specs, config.model)
     if bundle is not None:
@@ -103,6 +115,9 @@ def train(
     addition: dict[str, Any] = {"freeze": freeze, "add": new} if new else {}
     addition |= {"retrain": retrain} if retrain else {}
     addition |= {"start": content_hash(start)} if start else {}
+    if teacher is not None:
+        assert distill is not None
+        addition["distill"] = settings_of(teacher, content_hash(distill))
     with hosts.lead_first("settings"):
         clear(run, overwrite)
         run_hash = preparation.keep_run_settings(run, config, info, specs, init, addition)
@@ -125,6 +140,7 @@ def train(
             "add": add,
             "retrain": retrain,
             "start": start,
+            "distill": distill,
             "devices": f"{devices}, {console.counted(jax.process_count(), 'host')}",
             "backend": backend if backend != "pmap" else None,
         },
@@ -132,6 +148,8 @@ def train(
     plain, networks = (build_networks(specs, model, axis) for axis in (None, devices.axis_name))
     if frozen is not None:
         plain, networks = (freeze_members(n, frozen, statistics.scale) for n in (plain, networks))
+    if teacher is not None:
+        plain, networks = (with_teacher(n, config, teacher, statistics.scale) for n in (plain, networks))
     step = preparation.step_of(networks, config, specs, statistics, training.batches_per_epoch)
     measure = validator(plain)
 

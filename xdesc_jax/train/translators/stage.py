@@ -23,6 +23,7 @@ def train(
     add: tuple[str, ...] = (),
     retrain: tuple[str, ...] = (),
     start: Path | None = None,
+    distill: Path | None = None,
     steps_per_dispatch: int = 1,
     backend: Literal["pmap", "sharded"] = "pmap",
     coordinator: str | None = None,
@@ -43,10 +44,12 @@ def train(
             bit for bit: embeddings made with it before match those made afterwards.
         add: descriptors of the records to add to the model of --init.
         retrain: with `--freeze all`, members of --init whose networks are made anew in its joint space, which the
-            others hold: with more rows, other widths (`--model.hidden-learned 384 384`) or context.
+            others hold: with more rows, other widths (`--model.hidden 384 384`) or context.
         start: with `--freeze all`, another model file that holds what is added or retrained, in a joint space near that
             of --init (as one trained on all together from it), or --init itself: they start from its networks, not
             from fresh weights.
+        distill: a model file, or the name of one that ships: encoders alone are trained, to give what those of this
+            model give, in its joint space; smaller ones for devices, by the widths of the configuration.
         steps_per_dispatch: steps that the host hands to the devices at once; changes nothing but the speed.
         backend: how the step runs on several devices: `pmap` (each computes its part), or `sharded` (`jit` of the
             global batch, XLA puts in the collectives); changes nothing but the speed.
@@ -73,7 +76,7 @@ def train(
 
     with hosts.joined(coordinator, num_hosts, host_id, host_timeout), claimed(Path(workdir), "xdesc train"):
         return run.train(
-            config, data, workdir, init=init, freeze=freeze, add=add, retrain=retrain, start=start,
+            config, data, workdir, init=init, freeze=freeze, add=add, retrain=retrain, start=start, distill=distill,
             steps_per_dispatch=steps_per_dispatch, backend=backend, require_accelerator=require_accelerator,
             overwrite=overwrite,
         )  # fmt: skip

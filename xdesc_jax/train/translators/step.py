@@ -25,7 +25,7 @@ from xdesc_jax.networks.mlp import Networks
 from xdesc_jax.train.optimizer import Numbers, first_moments, numbers_of, update, with_average
 from xdesc_jax.train.randomness import Use, key_of, row_keys
 from xdesc_jax.train.state import Batch, TrainState
-from xdesc_jax.train.translators.objective import Triplet, encoder_decoder_loss, pair_loss
+from xdesc_jax.train.translators.objective import Triplet, distilled_loss, encoder_decoder_loss, pair_loss
 
 Describers = Mapping[str, Callable[[jax.Array], jax.Array]]
 
@@ -168,7 +168,7 @@ def train_step(
     total_steps: int = 1,
     axis_name: str | None = None,
 ) -> tuple[TrainState, dict[str, Sum]]:
-    """One step of the optimiser on L = L^T + alpha L^M + beta L^R of the global batch.
+    """One step of the optimiser on L = L^T + alpha L^M + beta L^R of the global batch, or on the distance to a teacher.
 
     Args:
         state: the same on every device.
@@ -198,7 +198,9 @@ def train_step(
     permutation_key = jax.random.fold_in(keys.member, state.step)
 
     def loss_of(params: Any) -> tuple[jax.Array, tuple[dict[str, Sum], Any]]:
-        if networks.kind == "pair":
+        if networks.teacher is not None:
+            sums, stats = distilled_loss(networks, params, state.batch_stats, inputs, batch["mask"])
+        elif networks.kind == "pair":
             sums, stats = pair_loss(networks, params, state.batch_stats, inputs, batch["mask"], triplet, hyper.active)
         else:
             sums, stats = encoder_decoder_loss(
@@ -209,7 +211,7 @@ def train_step(
         counts = {k: jnp.maximum(across(s.count), 1.0) for k, s in sums.items()}
         share = sums["translation"].total / counts["translation"]
         share += hyper.alpha * sums["matching"].total / counts["matching"]
-        if target_matching:
+        if "target_matching" in sums:
             share += hyper.beta * sums["target_matching"].total / counts["target_matching"]
         return share, (sums, stats)
 

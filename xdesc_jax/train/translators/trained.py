@@ -22,6 +22,7 @@ from xdesc_jax.networks.context import OF_ROWS
 from xdesc_jax.train.checkpoint import Position, load_state
 from xdesc_jax.train.run_directory import figures_at, read_settings
 from xdesc_jax.train.state import TrainState
+from xdesc_jax.train.translators.distilled import pupils
 from xdesc_jax.train.translators.frozen import freeze_members, load_frozen
 from xdesc_jax.train.translators.inputs import Statistics
 from xdesc_jax.train.translators.step import create_state
@@ -51,6 +52,7 @@ class TrainedModel:
         frame, harmonics, log2_sigma: of the joint space and the training's keypoints, see `Bundle`.
         sample_frames, sample_positions: of the keypoints of the samples [n, 2]; none where the networks take none.
         context: how encoders look at the photo's other rows; None where none does.
+        space_id: the joint space that encoders learnt of another model; None where it is their own, or that of `base`.
     """
 
     kind: str
@@ -68,6 +70,7 @@ class TrainedModel:
     sample_frames: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     sample_positions: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     context: ContextConfig | None = None
+    space_id: str | None = None
 
 
 def load_model(run: Path | str, which: str = "best") -> TrainedModel:
@@ -83,6 +86,9 @@ def load_model(run: Path | str, which: str = "best") -> TrainedModel:
     base = load_frozen(run, settings)
     if base is not None:
         networks = freeze_members(networks, base, {})
+    distilled = settings.get("distill")
+    if distilled:
+        networks = pupils(networks, distilled["looking"])
     fresh = jax.eval_shape(partial(create_state, networks, average=config.optimizer.ema > 0), jax.random.key(0))
     state, position = load_state(run, settings["hash"], fresh, which)
     statistics = Statistics.load(run / "statistics.npz")
@@ -91,7 +97,7 @@ def load_model(run: Path | str, which: str = "best") -> TrainedModel:
         specs=specs,
         embedding_width=config.model.embedding_width if config.model.kind == "encoder_decoder" else 0,
         networks={key: _layers(state, key, specs, statistics.scale) for key in networks.modules},
-        statistics=statistics.rows,
+        statistics=_narrow(statistics.rows) if distilled else statistics.rows,
         samples=statistics.sample,
         sample_frames={} if statistics.frames is None else dict.fromkeys(specs, statistics.frames),
         sample_positions={} if statistics.positions is None else dict.fromkeys(specs, statistics.positions),
@@ -100,9 +106,15 @@ def load_model(run: Path | str, which: str = "best") -> TrainedModel:
         log2_sigma=statistics.log2_sigma,
         harmonics=networks.harmonics,
         config=dataclasses.asdict(config),
-        provenance=_provenance(run, settings, config, position),
+        provenance=_provenance(run, settings, config, position) | ({"distilled": distilled} if distilled else {}),
+        space_id=distilled["space_id"] if distilled else None,
     )
     return extend(model, base) if base is not None else model
+
+
+def _narrow(statistics: dict[str, RowStatistics]) -> dict[str, RowStatistics]:
+    """Without the covariance, which would be the half of a device's file."""
+    return {name: dataclasses.replace(of, photo_covariance=None) for name, of in statistics.items()}
 
 
 def _parsed(settings: dict[str, Any]) -> tuple[TrainConfig, dict[str, DescriptorSpec]]:

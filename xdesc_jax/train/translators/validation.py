@@ -23,7 +23,8 @@ from xdesc_jax.data.schema import KEYPOINT as FRAMES
 from xdesc_jax.networks import losses, mlp
 from xdesc_jax.networks.mlp import Networks, Variables
 from xdesc_jax.train.rank1 import share_found_first
-from xdesc_jax.train.translators.objective import around_of, held_rows
+from xdesc_jax.train.translators.objective import around_of, held_rows, taught_all
+from xdesc_jax.translation.translator import EMBEDDING
 
 Rows = Mapping[str, jax.Array]
 Figures = dict[str, Any]
@@ -65,8 +66,26 @@ def population_validator(
 
 def measured(networks: Networks, variables: Variables, rows: Rows) -> dict[str, dict[Any, jax.Array]]:
     """Figures by measure and (source, target)."""
+    if networks.teacher is not None:
+        return _of_pupils(networks, variables, rows)
     translation = _of_pair_networks if networks.kind == "pair" else _of_joint_space
     return translation(networks, variables, rows)
+
+
+def _of_pupils(networks: Networks, variables: Variables, rows: Rows) -> dict[str, dict[Any, jax.Array]]:
+    """What embeddings of pupils find among the teacher's, of the same descriptor (source s, target 'embedding'), and of
+    another (s of a pupil, t of the teacher)."""
+    names, held, taught = networks.names, _held(networks, rows), taught_all(networks, rows)
+    found: dict[str, dict[Any, jax.Array]] = {"translation_error": {}, "rank1": {}, "joint_rank1": {}}
+    for i, name in enumerate(names):
+        around = around_of(networks, rows, name)
+        embedded = mlp.embed(networks, variables, rows[name], name, rows.get(FRAMES), around)
+        errors = jnp.sum((embedded - taught[i]) ** 2, axis=-1)
+        found["translation_error"][name, EMBEDDING] = losses.masked_sum(errors, held[i]).mean()
+        found["rank1"][name, EMBEDDING] = share_found_first(embedded, taught[i], held[i])
+        others = lax.map(lambda of, z=embedded, own=held[i]: share_found_first(z, of[0], own & of[1]), (taught, held))
+        found["joint_rank1"] |= {(name, other): others[j] for j, other in enumerate(names) if j != i}
+    return found
 
 
 def _of_joint_space(networks: Networks, variables: Variables, rows: Rows) -> dict[str, dict[Any, jax.Array]]:
@@ -135,6 +154,7 @@ def _figures(names: Sequence[str], found: Mapping[str, Mapping[Any, Any]]) -> Fi
         values = found.get(measure, {}).items()
         return {f"{s}{between}{t}": float(value) for (s, t), value in values if s in names and t in names}
 
+    names = (*names, EMBEDDING)
     figures: Figures = {name: of(name, "->") for name in ("translation_error", "bit_accuracy", "rank1")}
     figures["joint_rank1"] = of("joint_rank1", "|")
     ranks = [*figures["rank1"].values(), *figures["joint_rank1"].values()]
