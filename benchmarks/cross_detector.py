@@ -1,7 +1,7 @@
 """Correct matches between descriptors and detectors on homography scenes, beside what the target's own rows reach.
 
 Run: python benchmarks/cross_detector.py SCENES --map colmap-sift.h5 --at-map xfeat.h5 --own own/xfeat.h5 \
-         --model model.safetensors [--photo 3]
+         --model model.safetensors [--device small.safetensors] [--photo 3]
 
 In: scenes with H_1_k, and feature files of `xdesc extract`: of the map's descriptor; of targets at the keypoints of the
 map; and of targets at keypoints of their own. Photo 1 is the map's, photo k the query. Prints correct mutual nearest
@@ -10,6 +10,8 @@ neighbours at 3 px, without a ratio test, in each scene:
     native            the map's descriptor with itself
     at map keypoints  the target's own rows on both sides; photo 1 translated to it; both photos embedded (->, |)
     own keypoints     the same against keypoints of the target's own detector; and its own on both sides
+
+With --device, photo k is embedded by that model, too, of the same joint space, as a device with small encoders would.
 """
 
 from __future__ import annotations
@@ -74,18 +76,23 @@ def sides(pair: PhotoPair, query: FeatureStore, database: FeatureStore) -> tuple
 
 
 def compare(
-    label: str, pairs: dict[str, PhotoPair], model: Translator, known: FeatureStore, store: FeatureStore, line: Line
-) -> None:
-    """The map's photo translated to what `store` holds, and both embedded."""
+    label: str, pairs: dict[str, PhotoPair], models: Sequence[Translator], known: FeatureStore, store: FeatureStore,
+    line: Line,
+) -> None:  # fmt: skip
+    """The map's photo translated to what `store` holds, and both embedded; the queries by each of the models."""
+    model = models[0]
     source, target = known.spec.name, store.spec.name
     if target not in model.names:
         return
     photos = [(p, known.read(p.query), store.read(p.database)) for p in pairs.values()]
     found = [correct(p, translated(model, a, source, target), side(store, p.database)) for p, a, _ in photos]
     line(f"{label}: {source} -> {target}", found)
-    if model.space_id is not None:
-        joint = [correct(p, translated(model, a, source), translated(model, b, target)) for p, a, b in photos]
-        line(f"{label}: {source} | {target}", joint)
+    if model.space_id is None:
+        return
+    of_map = [translated(model, a, source) for _, a, _ in photos]
+    for by, words in zip(models, ("", " of the device"), strict=False):
+        joint = [correct(p, of, translated(by, b, target)) for (p, _, b), of in zip(photos, of_map, strict=True)]
+        line(f"{label}: {source} | {target}{words}", joint)
 
 
 def main() -> None:
@@ -95,10 +102,13 @@ def main() -> None:
     parser.add_argument("--at-map", type=Path, nargs="*", default=[])
     parser.add_argument("--own", type=Path, nargs="*", default=[])
     parser.add_argument("--model", type=str)
+    parser.add_argument("--device", type=str)
     parser.add_argument("--photo", type=int, default=3)
     options = parser.parse_args()
     pairs = pairs_of(find_scenes(options.scenes), options.photo)
-    model = opened(options.model) if options.model else None
+    models = [opened(name) for name in (options.model, options.device) if name]
+    if len({model.space_id for model in models}) > 1:
+        parser.error(f"{options.device} is of another joint space than {options.model}")
 
     def line(label: str, values: Sequence[object]) -> None:
         print(f"{label:58}" + "".join(f"{value!s:>10}" for value in values))
@@ -111,15 +121,15 @@ def main() -> None:
         store = FeatureStore(path)
         target = store.spec.name
         line(f"at map keypoints: {target}", [correct(p, *sides(p, store, store)) for p in pairs.values()])
-        if model is not None:
-            compare("at map keypoints", pairs, model, known, store, line)
+        if models:
+            compare("at map keypoints", pairs, models, known, store, line)
         for file in options.own:
             detected = FeatureStore(file)
             if detected.spec.name == target:
                 limit = [correct(p, *sides(p, store, detected)) for p in pairs.values()]
                 line(f"own keypoints: {target} at map keypoints with it", limit)
-                if model is not None:
-                    compare("own keypoints", pairs, model, known, detected, line)
+                if models:
+                    compare("own keypoints", pairs, models, known, detected, line)
                 line(f"own keypoints: {target}", [correct(p, *sides(p, detected, detected)) for p in pairs.values()])
 
 
