@@ -35,13 +35,18 @@ os.environ["XDESC_DATA"] = str(Path(__file__).with_name("no-installed-weights"))
 
 import pytest
 
+from tests.support.compiled import Compiled
+
 # Many tests compile the same functions, so they share what is compiled, and the processes that they start do, too.
-# A folder for each worker: jax does not write its files atomically.
-compiled = tempfile.mkdtemp(prefix="xdesc-compiled-")
-atexit.register(shutil.rmtree, compiled, ignore_errors=True)
-os.environ["JAX_COMPILATION_CACHE_DIR"] = compiled
+compiled = Compiled.shared()
+os.environ["JAX_COMPILATION_CACHE_DIR"] = str(compiled.own)
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+os.environ["JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES"] = "none"  # whose folder would be a part of what files are known by
+
+
+def pytest_runtest_setup() -> None:
+    compiled.exchange()
 
 
 # Tests that take long, and share what they compile, run first: short ones are left for the end, which the workers
