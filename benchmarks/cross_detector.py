@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from xdesc_jax.descriptors import from_stored
+from xdesc_jax.descriptors import from_stored, pack_bits
 from xdesc_jax.evaluate.measures import CORRECT_PX, GroundTruth
 from xdesc_jax.evaluate.scenes import PhotoPair, Scene, find_scenes
 from xdesc_jax.features.frames import of_features
@@ -51,7 +51,8 @@ def translated(
     if frames is not None:
         frames, at = seen(frames[photo.valid], positions, view)
     rows, packed = photo.descriptors[photo.valid], translator.spec(source).binary
-    return positions, translator.translate(rows, source, target, packed=packed, frames=frames, positions=at)
+    made = translator.translate(rows, source, target, packed=packed, frames=frames, positions=at)
+    return positions, pack_bits(made) if made.dtype == np.bool_ else made
 
 
 def opened(model: str) -> Translator:

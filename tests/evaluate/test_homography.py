@@ -40,6 +40,9 @@ class Rotation:
     def ratio(self, source, target, *, joint=False):
         return self.ratios.get((source, target, joint))
 
+    def gives(self, source, target):
+        return True
+
     def embed(self, x, source, *, packed=False, frames=None, positions=None):
         self.calls.append(("embed", source))
         return x if source == REAL.name else np.roll(x, -1, axis=1)

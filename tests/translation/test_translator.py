@@ -26,6 +26,15 @@ def make_bundle(**fields):
     return Bundle("encoder_decoder", SPECS, 8, networks, **fields)
 
 
+def test_it_says_which_translations_it_gives():
+    bundle = make_bundle()
+    small = dataclasses.replace(bundle, networks={n: x for n, x in bundle.networks.items() if n.startswith("encoder")})
+    first, second = list(SPECS)[:2]
+    assert Translator(bundle).gives(first, second) and Translator(small).gives(first, "embedding")
+    for target in (second, "absent", first):
+        assert not Translator(small).gives(first, target)
+
+
 def raw(network, x):
     """One network, row by row in float64."""
     out = []

@@ -129,9 +129,10 @@ def comparisons(specs: Mapping[str, DescriptorSpec], translator: Translates | No
     """All comparisons that these descriptors and this translator allow, in the order they are reported."""
     known = [name for name in specs if translator is not None and name in translator.names]
     plan = [Comparison("native", name, name) for name in specs]
-    plan += [Comparison("translated", s, t) for s in known for t in known if s != t]
-    if translator is not None and translator.space_id is not None:  # pair networks have no joint space
-        plan += [Comparison("joint", s, t) for s in known for t in known]
+    if translator is not None:
+        plan += [Comparison("translated", s, t) for s in known for t in known if s != t and translator.gives(s, t)]
+        if translator.space_id is not None:  # pair networks have no joint space
+            plan += [Comparison("joint", s, t) for s in known for t in known]
     plan += [
         Comparison("naive", s, t)
         for s, a in specs.items()

@@ -37,6 +37,7 @@ class Translates(Protocol):
         positions: np.ndarray | None = None,
     ) -> np.ndarray: ...  # fmt: skip
     def ratio(self, source: str, target: str, *, joint: bool = False) -> float | None: ...
+    def gives(self, source: str, target: str) -> bool: ...
 
 
 class Photo:

@@ -157,6 +157,13 @@ class Translator:
             bundle.statistics.get(source), bundle.log2_sigma, bundle.turning,
         )  # fmt: skip
 
+    def gives(self, source: str, target: str) -> bool:
+        """Whether the model has the networks for it; small encoders for devices give embeddings alone."""
+        try:
+            return bool(self.route(source, target))
+        except ValueError:
+            return False
+
     def takes_frames(self, source: str, target: str) -> bool:
         """Whether a translation needs the frames of the keypoints; ValueError where the model has none."""
         return self._way(source, target).takes_frames

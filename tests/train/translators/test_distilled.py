@@ -15,6 +15,7 @@ from xdesc_jax import cli
 from xdesc_jax.config import ModelConfig, replaced
 from xdesc_jax.data.records import records
 from xdesc_jax.descriptors import from_stored
+from xdesc_jax.evaluate.homography import comparisons
 from xdesc_jax.export.export import export, to_bundle
 from xdesc_jax.files.whole import content_hash
 from xdesc_jax.inspection.inspect import inspect
@@ -133,6 +134,12 @@ def test_pupils_of_a_model_that_looks_around_look_as_narrowly_as_they_are_told(t
         assert list(small.contexts) == ["toy-patch"] * (of == "keypoint")
         if of == "keypoint":  # as many neighbours as the teacher
             assert (small.context.width, small.context.nearest) == (width, 3)
+
+
+def test_small_encoders_are_compared_in_the_joint_space_alone(run):
+    model = Translator(to_bundle(load_model(run)))
+    modes = {c.mode for c in comparisons(model.specs, model)}
+    assert modes == {"native", "joint"}
 
 
 def test_what_cannot_be_learnt_is_refused_before_anything_is_written(toy_records, config, teacher, tmp_path):

@@ -97,7 +97,7 @@ def cases(
 
 def _fits(way: Way, known: str, device: str, keypoints: Keypoints, translator: Translator) -> bool:
     if way == "lightglue":
-        translated = known == device or {known, device} <= set(translator.names)
+        translated = known == device or translator.gives(known, device)
         return matchable(device) and translated and not _lacks_frames(known, device, keypoints, translator)
     if known == device:
         return False
@@ -106,7 +106,9 @@ def _fits(way: Way, known: str, device: str, keypoints: Keypoints, translator: T
         return (a.width, a.binary) == (b.width, b.binary)
     if not {known, device} <= set(translator.names):
         return False
-    return way == "joint" or not _lacks_frames(known, device, keypoints, translator)
+    if way == "joint":
+        return True
+    return translator.gives(known, device) and not _lacks_frames(known, device, keypoints, translator)
 
 
 def _lacks_frames(known: str, device: str, keypoints: Keypoints, translator: Translator) -> bool:
