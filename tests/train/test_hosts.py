@@ -14,12 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support import thin_network
 from tests.support.root import SUPPORT
 from xdesc_jax.config import OptimizerConfig
 from xdesc_jax.data.schema import RecordInfo
 from xdesc_jax.train import hosts
-from xdesc_jax.train.descriptors.run import train_descriptor
 from xdesc_jax.train.translators import preparation
 from xdesc_jax.train.translators.run import train
 from xdesc_jax.train.translators.trained import load_model
@@ -158,28 +156,29 @@ def test_what_two_hosts_began_three_end_as_one_does(stopped_by_two, config_file,
     assert_same(run, one)
 
 
-def test_two_hosts_train_a_descriptor_as_one_does(pair_parts, descriptor_config, tmp_path, monkeypatch):
+def test_two_hosts_train_a_descriptor_as_one_does(pair_parts, descriptor_config, tmp_path):
     """With augmentation and dropout, stopped by SIGTERM and gone on with.
 
     The rate is so low that rounding does not decide later on which negative is the hardest.
     """
-    run, config = tmp_path / "run", tmp_path / "config.py"
+    run, one, config = tmp_path / "run", tmp_path / "one", tmp_path / "config.py"
     slow = dataclasses.replace(descriptor_config, optimizer=OptimizerConfig(1e-5, "linear", 2))
     values = repr(dataclasses.asdict(slow))
     config.write_text(
         "from xdesc_jax.config import from_dict\nfrom xdesc_jax.train.descriptors.config import DescriptorConfig\n\n\n"
         f"def get_config():\n    return from_dict({values}, DescriptorConfig)\n"
     )
-    words = ["--workdir", run, "--config", config, "--host-timeout=60"]
+    words = ["--config", config, "--host-timeout=60"]
     words += [word for part in pair_parts for word in ("--data", f"{part.path}={part.weight}")]
+    words, alone = ([*words, "--workdir", folder] for folder in (run, one))
     ended = finished(start(2, 2, words, "train-descriptor", thin=True, signal="SIGTERM", batch=3))
     assert [status for status, _, _ in ended] == [0, 0], ended
     assert "SIGTERM: saved at step" in " ".join(ended[0][2].split())
     ended = finished(start(2, 2, words, "train-descriptor", thin=True))
     assert [status for status, _, _ in ended] == [0, 0], ended
     assert (run / "start.json").exists()
-    monkeypatch.setattr("xdesc_jax.features.l2net.LAYERS", thin_network.layers())
-    one = train_descriptor(slow, pair_parts, tmp_path / "one")
+    ended = finished(start(1, 4, alone, "train-descriptor", thin=True))
+    assert [status for status, _, _ in ended] == [0], ended
     found, wanted = losses(run), losses(one)
     assert sorted(found) == sorted(wanted)
     np.testing.assert_allclose([found[s] for s in wanted], list(wanted.values()), rtol=1e-4)

@@ -211,7 +211,7 @@ def test_a_file_cut_short_is_refused_by_name(bundle, tmp_path, keep):
     "header, message",
     [
         ({"format": "pt"}, "format is 'pt', expected 'xdesc-translator'"),
-        ({"version": "6"}, "version is '6', this package reads up to 5"),
+        ({"version": "7"}, "version is '7', this package reads up to 6"),
         ({"specs": "[{"}, "damaged"),
         ({"specs": "[5]"}, "damaged"),
         ({"layers": "[]"}, "damaged"),
