@@ -73,7 +73,7 @@ def test_a_copy_with_smaller_weights_stays_in_the_space(run, teacher, tmp_path, 
 def test_the_loss_and_the_figures_are_those_of_the_files(teacher, config):
     """Of untrained pupils, against what numpy makes of both files."""
     bundle = load(teacher)
-    config = distilled.taught(dataclasses.replace(config, model=ModelConfig(normalization="none")), NAMES, bundle)
+    config = distilled.taught(dataclasses.replace(config, model=ModelConfig(normalization="none")), TOY, bundle)
     scales = {"toy-bits": 1.0, "toy-plain": 3.5, "toy-unit": 1.0}
     networks = distilled.with_teacher(mlp.build_networks(TOY, config.model), config, bundle, scales)
     assert sorted(networks.modules) == [f"encoder/{name}" for name in NAMES]
@@ -152,5 +152,8 @@ def test_what_cannot_be_learnt_is_refused_before_anything_is_written(toy_records
         with pytest.raises(ValueError, match=message):
             train(replaced(config, changes), toy_records, tmp_path / "run", distill=teacher, **words)
         assert not (tmp_path / "run").exists()
+    other = {**TOY, "toy-unit": dataclasses.replace(TOY["toy-unit"], output="relu")}
+    with pytest.raises(ValueError, match="--distill: the model's 'toy-unit' is .*, the data's is .*relu"):
+        distilled.taught(config, other, load(teacher))
     with pytest.raises(FileNotFoundError, match="absent"):
         train(config, toy_records, tmp_path / "run", distill=tmp_path / "absent.safetensors")

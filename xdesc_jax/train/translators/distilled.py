@@ -15,22 +15,24 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from xdesc_jax.config import TrainConfig, replaced
+from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.networks import mlp
 from xdesc_jax.networks.mlp import Networks
 from xdesc_jax.train.translators.frozen import freeze_members
 from xdesc_jax.translation.bundle import Bundle
 
 
-def taught(config: TrainConfig, held: Sequence[str], teacher: Bundle) -> TrainConfig:
+def taught(config: TrainConfig, held: Mapping[str, DescriptorSpec], teacher: Bundle) -> TrainConfig:
     """The configuration of a run whose encoders learn from those of `teacher`.
 
     Args:
         config: its `descriptors` say which; empty for all that the records hold and the teacher embeds.
-        held: the descriptors of the records.
+        held: the descriptors of the records by name.
         teacher: the model; gives frame, harmonics and width of the joint space, and how many neighbours both look at.
 
     Raises:
-        ValueError: a teacher or a configuration of pairs, or descriptors that the teacher does not embed.
+        ValueError: a teacher or a configuration of pairs, or descriptors that the teacher does not embed, or knows
+            otherwise than the records.
     """
     if teacher.kind != "encoder_decoder" or config.model.kind != "encoder_decoder":
         raise ValueError("--distill: pair networks have no joint space, expected a model of encoders and decoders")
@@ -42,6 +44,9 @@ def taught(config: TrainConfig, held: Sequence[str], teacher: Bundle) -> TrainCo
     names = config.descriptors or tuple(name for name in embedded if name in held)
     if not names:
         raise ValueError(f"--distill: the records hold none of the model's {', '.join(embedded)}")
+    if other := [name for name in names if name in held and held[name] != teacher.specs[name]]:
+        name = other[0]
+        raise ValueError(f"--distill: the model's {name!r} is {teacher.specs[name]}, the data's is {held[name]}")
     of_space: dict[str, Any] = {
         "descriptors": names, "model.frame": teacher.frame, "model.harmonics": teacher.harmonics,
         "model.embedding_width": teacher.embedding_width,

@@ -96,7 +96,7 @@ def train(
             )
         distill = pretrained.resolve(distill)
         teacher = load_bundle(distill)
-        config = taught(config, tuple(info.specs), teacher)
+        config = taught(config, info.specs, teacher)
     config = with_added(config, None if config.inputs == "patches" else tuple(info.specs), bundle, freeze, new)
     if bundle is not None:
         config = like(config, bundle)
