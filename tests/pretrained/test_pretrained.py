@@ -205,6 +205,14 @@ def test_every_shipped_file_has_a_card_and_fits_it():
     assert {file.stem for file in pretrained.FOLDER.glob("*.json")} == set(pretrained.names())
 
 
+def test_small_encoders_take_less_than_300_kb_each_and_are_of_the_space_of_mixed(tmp_path):
+    model = Translator.from_pretrained("mixed-small")
+    assert model.space_id == Translator.from_pretrained("mixed").space_id
+    for name in model.names:
+        words = {"source": name, "target": "embedding", "format": "npz", "dtype": "int8"}
+        assert export(Path("mixed-small"), tmp_path / f"{name}.npz", **words).stat().st_size < 300_000
+
+
 # --- Damaged model files ---------------------------------------------------------------------------------
 
 
