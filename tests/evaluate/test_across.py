@@ -1,5 +1,6 @@
 """Matching across detectors, with keypoints and rows whose right answer is known."""
 
+import dataclasses
 import json
 
 import h5py
@@ -7,9 +8,10 @@ import numpy as np
 import pytest
 
 from tests.evaluate.conftest import WIDTH
+from tests.support import small_translators
 from xdesc_jax.cli import main
 from xdesc_jax.descriptors import stored, unit_rows
-from xdesc_jax.evaluate.across import Across, Sides, correct_mutual, evaluate_across
+from xdesc_jax.evaluate.across import Across, Sides, comparisons, correct_mutual, evaluate_across
 from xdesc_jax.evaluate.homography import Comparison
 from xdesc_jax.evaluate.scenes import PhotoPair, Scene, by_homography, find_scenes
 from xdesc_jax.features.store import FeatureStore, ImageFeatures, StoreWriter
@@ -87,6 +89,22 @@ def test_without_frames_there_is_no_translation_to_rows_that_turn(scene_folder, 
     modes = [[r.comparison.mode for r in evaluate_across(scenes, a, b, translator).results] for a, b in
              ((turned, upright), (upright, turned))]  # fmt: skip
     assert modes == [["translated", "joint"], ["joint"]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "modes"), [("whole", ["translated", "joint"]), ("encoders", ["joint"]), ("pairs", ["translated"])]
+)
+def test_what_a_model_lacks_is_not_compared(kind, modes):
+    """Models of encoders alone translate nothing, those of pairs have no joint space, with frames or without."""
+    whole = small_translators.encoder_decoder(sample=False)
+    encoders = {n: x for n, x in whole.networks.items() if n.startswith("encoder/")}
+    model = {
+        "whole": whole, "encoders": dataclasses.replace(whole, networks=encoders, ratios={}),
+        "pairs": small_translators.pairs(sample=False),
+    }[kind]  # fmt: skip
+    grid, plain = (small_translators.SPECS[name] for name in ("grid", "plain"))
+    for framed in (True, False):
+        assert [c.mode for c in comparisons(grid, plain, Translator(model), framed, framed)] == modes
 
 
 def run(scene_folder, out, *words):

@@ -225,10 +225,7 @@ def comparisons(
 
 
 def _possible(translator: Translator, source: str, target: str, has_frames: bool) -> bool:
-    try:
-        return has_frames or not translator.takes_frames(source, target)
-    except ValueError:  # the model has no such translation
-        return False
+    return translator.gives(source, target) and (has_frames or not translator.takes_frames(source, target))
 
 
 def _sizes(pair: PhotoPair, query: FeatureStore, database: FeatureStore) -> list[tuple[int, int]]:

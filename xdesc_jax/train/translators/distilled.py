@@ -14,7 +14,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from xdesc_jax.config import TrainConfig, replaced
+from xdesc_jax.config import ContextConfig, TrainConfig, replaced
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.networks import mlp
 from xdesc_jax.networks.mlp import Networks
@@ -58,12 +58,9 @@ def taught(config: TrainConfig, held: Mapping[str, DescriptorSpec], teacher: Bun
 
 def with_teacher(networks: Networks, config: TrainConfig, teacher: Bundle, scales: Mapping[str, float]) -> Networks:
     """The encoders of the networks, with the teacher's for rows divided by `scales`."""
-    model = config.model
-    if teacher.context is not None:
-        model = dataclasses.replace(model, context=teacher.context)
+    model = dataclasses.replace(config.model, context=teacher.context or ContextConfig())
     frozen = freeze_members(mlp.build_networks(networks.specs, model), teacher, scales)
-    frozen = frozen._replace(context=model.context, modules={})
-    return pupils(networks, tuple(teacher.contexts))._replace(teacher=frozen)
+    return pupils(networks, tuple(teacher.contexts))._replace(teacher=frozen._replace(modules={}))
 
 
 def pupils(networks: Networks, looking: Sequence[str]) -> Networks:
