@@ -6,7 +6,7 @@ batch on the device, and mean, deviation and scale of each descriptor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -152,20 +152,20 @@ def open_split(
     batch_size: int,
     host: int = 0,
     num_hosts: int = 1,
-    frozen: Bundle | None = None,
-    teacher: Bundle | None = None,
+    looking: Sequence[str] | None = None,
 ) -> Source:
     """One split of the records with the columns that this run reads; of several hosts, this host's part.
 
     Args:
-        frozen: the members that stay as they are: those that look at no neighbours need none.
-        teacher: the model whose embeddings encoders learn to give, and which may look at neighbours.
+        looking: the descriptors whose neighbours the batches hold, see `looking_at_neighbours`; those that look by the
+            configuration by default.
 
     Raises:
         ValueError: context is wanted of records that are neither held in memory nor made with --deal-by photo.
     """
     patches = config.inputs == "patches"
-    around = neighbourhood(specs, config, frozen, teacher)
+    named = looking_at_neighbours(specs, config) if looking is None else looking
+    around = Neighbourhood(tuple(named), config.model.context.nearest, config.model.context.larger) if named else None
     columns = [] if patches else [*specs, *[FRAMES] * (around is not None or takes_frames(specs, config))]
     return open_source(
         data, split, batch_size, columns=columns, patches=patches, seed=config.data_seed, host=host,
@@ -173,19 +173,24 @@ def open_split(
     )  # fmt: skip
 
 
-def neighbourhood(
+def looking_at_neighbours(
     specs: Mapping[str, DescriptorSpec],
     config: TrainConfig,
     frozen: Bundle | None = None,
     teacher: Bundle | None = None,
-) -> Neighbourhood | None:
-    """Whose neighbours the run's batches hold; None where no encoder looks at them."""
-    named = mlp.build_networks(specs, config.model).with_context if config.inputs == "columns" else ()
-    if frozen is not None:
-        named = tuple(n for n in named if n not in frozen.specs or n in frozen.contexts)
-    if teacher is not None:
-        named = tuple(n for n in specs if n in named or n in teacher.contexts)
-    return Neighbourhood(named, config.model.context.nearest, config.model.context.larger) if named else None
+) -> tuple[str, ...]:
+    """The descriptors whose encoders look at neighbours.
+
+    Args:
+        frozen: the members that stay as they are, which look at neighbours or not, whatever the configuration says.
+        teacher: the model whose embeddings encoders learn to give; its encoders look as well as theirs.
+    """
+    if config.inputs != "columns":
+        return ()
+    learning = mlp.build_networks(specs, config.model).with_context
+    looking = {name for name in learning if frozen is None or name not in frozen.specs or name in frozen.contexts}
+    looking |= set(teacher.contexts) if teacher is not None else set()
+    return tuple(name for name in specs if name in looking)
 
 
 def inputs_function(

@@ -7,6 +7,7 @@ device, the step, batches for the loop, and a run directory with its settings.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,17 +25,16 @@ from xdesc_jax.train.run_directory import keep_settings
 from xdesc_jax.train.translators import inputs
 from xdesc_jax.train.translators.inputs import Statistics
 from xdesc_jax.train.translators.step import train_step
-from xdesc_jax.translation.bundle import Bundle
 
 Specs = dict[str, DescriptorSpec]
 
 
 def open_splits(
-    data: Path, config: TrainConfig, specs: Specs, frozen: Bundle | None = None, teacher: Bundle | None = None
+    data: Path, config: TrainConfig, specs: Specs, looking: Sequence[str] | None = None
 ) -> tuple[Source, Source]:
-    """This host's training rows, and all validation rows, with the columns that the run reads."""
+    """This host's training rows, and all validation rows, with the columns that the run reads: see `open_split`."""
     host, hosts = jax.process_index(), jax.process_count()
-    opened = partial(inputs.open_split, data, config=config, specs=specs, frozen=frozen, teacher=teacher)
+    opened = partial(inputs.open_split, data, config=config, specs=specs, looking=looking)
     training = opened(TRAIN, batch_size=config.batch_size, host=host, num_hosts=hosts)
     return training, opened(VALIDATION, batch_size=min(config.batch_size, 1024))
 

@@ -104,8 +104,9 @@ def train(
     devices = Devices.choose([config.batch_size], require_accelerator, steps_per_dispatch, backend)
     # What cannot be carried out must fail here, before anything is written.
     frozen = bundle if freeze == "all" else None
+    looking = inputs.looking_at_neighbours(specs, config, frozen, teacher)
     with console.status("opening the records"):
-        training, validation = preparation.open_splits(data, config, specs, frozen, teacher)
+        training, validation = preparation.open_splits(data, config, specs, looking)
     inputs.inputs_function(config, specs, dict.fromkeys(specs, 1.0), augment=True)
     plain = build_networks(specs, config.model)
     if bundle is not None:
