@@ -6,9 +6,10 @@ import dataclasses
 
 import numpy as np
 import pytest
+from PIL import Image, ImageOps
 
 from xdesc_jax.colmap.bindings.api import read_model
-from xdesc_jax.localization.upright import down, upright_turns
+from xdesc_jax.localization.upright import down, turns_of_queries, upright_turns
 
 
 def about(axis, deg):
@@ -73,3 +74,29 @@ def test_photos_held_in_all_ways_are_refused(place):
     rotations = q * np.sign(np.linalg.det(q))[:, None, None]
     with pytest.raises(ValueError, match="the 60 photos were held in too many ways to tell where down is: their sides"):
         upright_turns(turned(read_model(place.model), rotations))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_query_is_set_upright_as_readers_of_exif_do(tmp_path, orientation):
+    """What Pillow does to a photo whose orientation has no mirror is the turn that is said; mirrored ones stay."""
+    pixels = np.arange(6, dtype=np.uint8).reshape(2, 3)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.fromarray(pixels).save(tmp_path / "a.png", exif=exif)
+    turn = turns_of_queries(tmp_path, {"a.png": (3, 2)})["a.png"]
+    if orientation in (2, 4, 5, 7):
+        assert turn == 0
+        return
+    shown = np.asarray(ImageOps.exif_transpose(Image.open(tmp_path / "a.png")))
+    assert np.array_equal(np.rot90(pixels, -turn / 90), shown)
+
+
+def test_a_photo_that_was_turned_before_stays_as_do_files_that_say_nothing(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("L", (8, 6)).save(tmp_path / "a.jpg", exif=exif)
+    (tmp_path / "b.jpg").write_text("no photo")
+    sizes = {"a.jpg": (4, 3), "b.jpg": (4, 3), "c.jpg": (4, 3)}  # features may be of a smaller photo
+    assert turns_of_queries(tmp_path, sizes) == {"a.jpg": 90, "b.jpg": 0, "c.jpg": 0}
+    assert turns_of_queries(tmp_path, {"a.jpg": (3, 4)}) == {"a.jpg": 0}
+    assert turns_of_queries(tmp_path, {"a.jpg": (0, 0)}) == {"a.jpg": 90}

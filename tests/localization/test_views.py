@@ -7,6 +7,7 @@ import json
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from tests.support.place import rewrite
 from tests.support.turned_place import SPECS, turned_place, upright_rows
@@ -15,6 +16,7 @@ from xdesc_jax.colmap.bindings.api import read_model
 from xdesc_jax.colmap.lists import read_poses
 from xdesc_jax.descriptors import unit_rows
 from xdesc_jax.features.store import FeatureStore
+from xdesc_jax.localization import map as map_in_memory
 from xdesc_jax.localization.finished import from_entry, to_entry
 from xdesc_jax.localization.localizer import Localizer
 from xdesc_jax.localization.map import LocalizationMap
@@ -124,6 +126,47 @@ def test_the_maps_photos_are_set_upright_by_their_poses(turned, tmp_path, place)
                 angle = photo.oris + np.deg2rad(roll + 90 * (i % 2))
                 np.testing.assert_allclose(rows, upright_rows(photo.descriptors, angle, photo.scales), atol=1e-5)
     assert len(built.index.names) == 2 * len(model.names)
+
+
+def photos_of(turned, folder, orientation):
+    """Files of the queries, with this orientation in their EXIF."""
+    with FeatureStore(turned.turned["upright"]) as store:
+        for name in turned.place.queries:
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            exif = Image.Exif()
+            exif[0x0112] = orientation
+            Image.new("L", store.image_size(name)).save(path, exif=exif)
+    return folder
+
+
+@pytest.mark.parametrize("pairs", [("--pairs", "exhaustive"), ("--retrieval", "6")], ids=["all", "retrieved"])
+def test_queries_are_set_upright_by_their_exif(turned, tmp_path, monkeypatch, pairs):
+    """The queries lie a quarter clockwise: three quarters clockwise set them upright, which EXIF names 8."""
+    # The place's cameras look at it from all sides: its photos pass for upright as they lie.
+    monkeypatch.setattr(map_in_memory, "upright_turns", lambda model: dict.fromkeys(model.names, 0.0))
+    views = ("--views", "gravity", "scale=2")
+    asked = (turned.turning, turned.turned["upright"], *EMBED, "--model", turned.model, *views)
+    photos = photos_of(turned, tmp_path / "photos", 8)
+    assert run(turned, tmp_path / "out", *asked, "--photos", photos, pairs=pairs) == 0
+    found = check(turned, tmp_path / "out", {"upright-roll000-scale2.0": 6})
+    assert run(turned, tmp_path / "other", *asked, "--photos", photos_of(turned, tmp_path / "upright", 1)) == 0
+    lying = json.loads((tmp_path / "other" / "results.json").read_text())
+    assert lying["config_hash"] != found["config_hash"]
+    for name, entry in lying["queries"].items():
+        assert entry["inliers"] < 0.3 * found["queries"][name]["inliers"]
+
+
+def test_a_query_of_a_turn_that_the_map_was_not_rendered_for_is_refused(turned, place):
+    views = parse(["roll=0,90"])
+    localizer = Localizer.open(
+        place.model, [turned.turning], translator=turned.model, mode="embed", views=views, query_turns=(0.0, 90.0)
+    )
+    with FeatureStore(turned.turned["upright"]) as store:
+        query, spec = store.read(place.queries[0]), store.spec
+    given = query.keypoints, query.descriptors, place.cameras[place.queries[0]]
+    with pytest.raises(ValueError, match=r"a query's turn is 180 deg, the map has views for \(0.0, 90.0\)"):
+        localizer.localize(*given, descriptor=Held(spec), turn_deg=180.0)
 
 
 @pytest.mark.parametrize("mode", [EMBED, ("--mode", "directional")], ids=["embed", "directional"])

@@ -8,6 +8,7 @@ each pose rests on.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -33,6 +34,7 @@ from xdesc_jax.localization.outcome import Localization, PoseSettings
 from xdesc_jax.localization.query_cameras import query_cameras
 from xdesc_jax.localization.query_features import QueryFeatures
 from xdesc_jax.localization.results import POSES, RESULTS, absolute, summarise, write_results
+from xdesc_jax.localization.upright import turns_of_queries
 from xdesc_jax.matching.feature_set import FeatureSet, Held
 from xdesc_jax.matching.learned import LearnedMatcher, check_sizes, without_ratio
 from xdesc_jax.matching.match import NEAREST, Device, Matcher, check_matcher
@@ -90,7 +92,8 @@ def localize(
         query_features: feature files and databases of the queries; `features` where none is given.
         intrinsics: list as `queries`, COLMAP model or database, or model of another program, with the cameras of
             queries that are listed without.
-        photos: folder of the queries' photos, for the cameras' EXIF; nothing else of them is read.
+        photos: folder of the queries' photos, for the cameras' EXIF, and with --views gravity for how they were held;
+            nothing else of them is read.
         model: model file (.safetensors) that translates, or the name of one that ships with the package.
         mode: 'native' compares rows as they are, 'embed' in the joint space, 'directional' in `target`, to which
             the map is translated; without a target each query is translated to what the map holds.
@@ -104,7 +107,7 @@ def localize(
             SIFT and others that turn with their keypoints are rendered as each view shows them (degrees, clockwise, and
             factors), and each pair of photos is matched in the view with the most sure matches; the map's rows, or else
             the queries'. With 'gravity', the map's photos are turned upright first, by their poses: for queries that
-            were held upright, whose photos need no other rolls then.
+            were held upright, or of which EXIF in --photos says how they lie, and which need no other rolls then.
         ratio: largest first-to-second distance ratio, on the L2 scale; 'None' for mutual neighbours alone;
             'auto' for the calibrated one, 0.9 where none is known.
         matcher: 'nearest' for mutual nearest neighbours, or 'lightglue' for a network, where map and queries hold
@@ -191,6 +194,9 @@ def localize(
             settings["matcher"] = {matcher: network.config()}
         if seen:
             settings["views"] = [view.name for view in seen]
+        turns = _query_turns(seen, photos, asked, cameras)
+        if any(turns.values()):
+            settings["query_turns"] = config_hash(turns)
         if global_features:
             settings["global_features"] = [input_hash(path) for path in global_features]
         expected, results = config_hash(settings), out / RESULTS
@@ -215,6 +221,8 @@ def localize(
         given |= {"matcher": matcher, "weights": weights, "device": device} if network is not None else {}
         del given["stage"]
         told = {**given, **shown, "workers": workers, "compared": "; ".join(routes)}
+        if "query_turns" in settings:
+            told["query_turns"] = ", ".join(f"{n} by {turn:g} deg" for turn, n in Counter(turns.values()).items())
         console.settings(f"xdesc localize -> {out}", told, localize)
         where = {"reconstruction": reconstruction, "features": known.paths, "query_features": asked.paths}
         about: dict[str, Any] = {"settings": settings, "config_hash": expected, "paths": absolute(where)}
@@ -223,7 +231,8 @@ def localize(
         with claimed(inside(out), "xdesc localize", out):
             built = LocalizationMap.build(
                 sparse, known, router, translator, retrieval=embeds, views=seen,
-                allow_missing=allow_missing, seed=seed, where=str(reconstruction),
+                query_turns=tuple(dict.fromkeys(turns.values())), allow_missing=allow_missing, seed=seed,
+                where=str(reconstruction),
                 track=lambda names: console.track(names, "reading the map", "photos"),
             )  # fmt: skip
             _warn_of_map(built)
@@ -238,13 +247,22 @@ def localize(
                 if len(journal):
                     console.info(f"going on: {len(journal)} of {len(cameras)} queries are finished")
                 names = console.track(list(cameras), "localizing", "queries")
-                work_on = lambda name: _work(localizer, asked, name, cameras[name], candidates)  # noqa: E731
+                work_on = lambda name: _work(localizer, asked, name, cameras[name], turns[name], candidates)  # noqa: E731
                 localized = dict(localize_all(names, work_on, journal, workers))
                 write_results(out, about, cameras, sparse, localized)
                 journal.remove()
     summarise(localized)
     console.result(out, poses=out / POSES, figures=out / RESULTS)
     return out
+
+
+def _query_turns(
+    views: Sequence[View], photos: Path | None, asked: FeatureSet, names: Iterable[str]
+) -> dict[str, float]:
+    """Query -> the turn that sets it upright, which views of the map's photos upright go by; 0 without such views."""
+    if photos is None or not any(view.upright for view in views):
+        return dict.fromkeys(names, 0.0)
+    return turns_of_queries(photos, {name: asked.image_size(name) for name in names})
 
 
 def _check_rows(asked: FeatureSet, names: Iterable[str]) -> None:
@@ -322,7 +340,7 @@ def _routes(
                 takes_views.append(of_map or of_query)
                 rendered.check_upright(views, of_map or not of_query, text)
                 if of_map or of_query:
-                    text += f", {len(views)} views of the {'map' if of_map else 'query'}"
+                    text += f", {console.counted(len(views), 'view')} of the {'map' if of_map else 'query'}"
             texts.append(text)
     rendered.check(views, takes_views, texts)
     return texts
@@ -337,7 +355,9 @@ def _warn_of_map(built: LocalizationMap) -> None:
         console.warn(text)
 
 
-def _work(localizer: Localizer, asked: FeatureSet, name: str, camera: Camera, candidates: Candidates | None) -> Work:
+def _work(
+    localizer: Localizer, asked: FeatureSet, name: str, camera: Camera, turn_deg: float, candidates: Candidates | None
+) -> Work:
     """Reads a query; returns what localises it."""
     held = asked.held(name)
     if held is None:
@@ -355,7 +375,7 @@ def _work(localizer: Localizer, asked: FeatureSet, name: str, camera: Camera, ca
         try:
             return localizer.localize(
                 photo.keypoints, rows, camera, descriptor=held, candidates=chosen, exclude=(name,),
-                frames=of_features(photo),
+                frames=of_features(photo), turn_deg=turn_deg,
             )  # fmt: skip
         except ValueError as error:  # of this query alone: one damaged photo does not take the others' poses
             return Localization("failed", str(error))

@@ -91,6 +91,7 @@ class Localizer:
         descriptor: str | None = None,
         retrieval: int | None = None,
         views: Sequence[View] = (),
+        query_turns: Sequence[float] = (0.0,),
         extractor: Extractor | None = None,
         settings: PoseSettings | None = None,
         allow_missing: bool = False,
@@ -113,6 +114,7 @@ class Localizer:
                 space; None for all.
             views: to match photos in, of which each pair takes the best (`networks.views`);
                 rows of the map are rendered where they turn with their keypoints, else those of queries.
+            query_turns: the `turn_deg` that queries may have, in views of photos upright.
             extractor: makes keypoints and descriptors of a photo, for `localize_image`.
             settings: when a pose is believed.
             allow_missing: leave out photos of the model that the features lack.
@@ -134,7 +136,8 @@ class Localizer:
             router = Router(mode, translator, target=target, ratio=ratio, ratios=known.ratios)
             built = LocalizationMap.build(
                 sparse, known, router, translator,
-                retrieval=retrieval is not None, views=views, allow_missing=allow_missing, where=str(model),
+                retrieval=retrieval is not None, views=views, query_turns=query_turns, allow_missing=allow_missing,
+                where=str(model),
             )  # fmt: skip
             network = None
             if matcher != NEAREST:
@@ -170,6 +173,7 @@ class Localizer:
         candidates: Sequence[str] | None = None,
         exclude: Collection[str] = (),
         frames: np.ndarray | None = None,
+        turn_deg: float = 0.0,
     ) -> Localization:
         """The pose of a photo.
 
@@ -181,6 +185,8 @@ class Localizer:
             candidates: photos of the map to match with; None for the retrieved ones, or all.
             exclude: photos of the map not to match with, as the query itself where the map holds it.
             frames: [N, 2] of the keypoints, sigma px and orientation in radians, for models of frame 'image'.
+            turn_deg: what sets the photo upright, degrees clockwise, as EXIF tells it (`upright.turns_of_queries`), in
+                a map of views upright; one of its `query_turns`.
 
         Raises:
             ValueError: arrays or a camera that do not fit, candidates that the map lacks, a descriptor that
@@ -189,7 +195,7 @@ class Localizer:
         seeds = [self.settings.seed]
         [found] = self.localize_repeatedly(
             keypoints, descriptors, camera, seeds, descriptor=descriptor, candidates=candidates, exclude=exclude,
-            frames=frames,
+            frames=frames, turn_deg=turn_deg,
         )  # fmt: skip
         return found
 
@@ -204,6 +210,7 @@ class Localizer:
         candidates: Sequence[str] | None = None,
         exclude: Collection[str] = (),
         frames: np.ndarray | None = None,
+        turn_deg: float = 0.0,
     ) -> list[Localization]:
         """`localize` once for each seed of RANSAC, from the same matches; for the spread of an evaluation."""
         clock = _Clock()
@@ -212,7 +219,7 @@ class Localizer:
         names = self._candidates(query, candidates, exclude, clock)
         failed = self._hopeless(query, names)
         if failed is None:
-            keypoint, point, views = self._match(query, names, (camera.width, camera.height), clock)
+            keypoint, point, views = self._match(query, names, (camera.width, camera.height), turn_deg, clock)
             results = [self._pose(query, keypoint, point, camera, seed, clock) for seed in seeds]
         else:
             results, views = [Localization("failed", failed)] * len(seeds), {}
@@ -261,7 +268,7 @@ class Localizer:
                 rows = query.rows(self.map.space)
             with clock("retrieval"):
                 # A photo is there once a view.
-                entries = (limit + len(exclude)) * max(1, len(self.map.views))
+                entries = (limit + len(exclude)) * max(1, len(self.map.views) * len(self.map.query_turns))
                 names = list(dict.fromkeys(self.map.index.query(rows, entries)))
         return [name for name in names if name not in exclude][:limit]
 
@@ -278,7 +285,7 @@ class Localizer:
         return None
 
     def _match(
-        self, query: QueryFeatures, names: list[str], size: tuple[int, int], clock: _Clock
+        self, query: QueryFeatures, names: list[str], size: tuple[int, int], turn_deg: float, clock: _Clock
     ) -> tuple[np.ndarray, np.ndarray, dict[str, int]]:
         """Matched keypoints and 3D points, [M] and [M] int, each pair of position and point once; and views used."""
         pairs = [np.zeros((0, 2), np.int64)]
@@ -289,7 +296,8 @@ class Localizer:
                 continue
             route = self.map.router.route(query.held, photo.held)
             with clock("translation"):
-                compared = rendered.sides(query, photo, route.target, self.map.views)
+                seen = self.map.views_of(photo, turn_deg)
+                compared = rendered.sides(query, photo, route.target, self.map.views, seen)
             with clock("matching"):
                 if self._matcher is None:
                     view, found = rendered.best(compared, route)

@@ -44,7 +44,8 @@ class MapPhoto:
         positions: [N, 2] px of the keypoints, origin at the centre of the first pixel.
         size: (width, height) of the photo in px; (0, 0) where the features do not say.
         frames: [N, 2] of the keypoints, where a translation of the rows takes them; else None.
-        views: what `rows` are in each of the map's views; none where the photo's rows are not rendered.
+        views: what `rows` are in each of the map's views, for each turn of queries; none where the photo's rows are
+            not rendered.
     """
 
     held: Held
@@ -77,6 +78,8 @@ class LocalizationMap:
         bare_points: 3D points that no keypoint with a descriptor observes.
         findings: what the translated rows give reason to warn of.
         views: of each photo, or of queries, that are matched; none: photos as they lie alone.
+        query_turns: the turns that set queries upright, degrees clockwise; photos have their views upright once for
+            each, in this order, turned as such a query lies.
     """
 
     points: np.ndarray
@@ -89,6 +92,20 @@ class LocalizationMap:
     bare_points: int
     findings: tuple[str, ...]
     views: tuple[View, ...] = ()
+    query_turns: tuple[float, ...] = (0.0,)
+
+    def views_of(self, photo: MapPhoto, query_turn_deg: float) -> tuple[np.ndarray, ...]:
+        """Rows of a photo in each of `views`, as a query shows it that lies so; none where it is not rendered.
+
+        Raises:
+            ValueError: a turn for which the map was not rendered.
+        """
+        if not photo.views:
+            return ()
+        if query_turn_deg not in self.query_turns:
+            raise ValueError(f"a query's turn is {query_turn_deg:g} deg, the map has views for {self.query_turns}")
+        start = self.query_turns.index(query_turn_deg) * len(self.views)
+        return photo.views[start : start + len(self.views)]
 
     @classmethod
     def build(
@@ -100,6 +117,7 @@ class LocalizationMap:
         *,
         retrieval: bool = False,
         views: Sequence[View] = (),
+        query_turns: Sequence[float] = (0.0,),
         allow_missing: bool = False,
         seed: int = 0,
         where: str = "the model",
@@ -115,6 +133,7 @@ class LocalizationMap:
             retrieval: make an index as well, in the joint space; of each view, where the photos are rendered.
             views: to render photos in whose rows turn with their keypoints; those of others stay as they lie. Views of
                 photos upright go by the model's poses.
+            query_turns: the turns that set the queries upright, degrees clockwise, where they are not all 0.
             allow_missing: leave out photos of the model that the features lack.
             seed: of the index's vocabulary.
             where: the model's path, for error messages.
@@ -138,7 +157,10 @@ class LocalizationMap:
         bounds = np.searchsorted(model.view[starts], np.arange(len(model.names) + 1))
         ids = {name: view for view, name in enumerate(model.names)}
         turns = upright_turns(model) if any(view.upright for view in views) else dict.fromkeys(model.names, 0.0)
-        seen_as = {name: [view.of(turn) for view in views] for name, turn in turns.items()}
+        seen_as = {
+            name: [view.of(turn - of_query) for of_query in query_turns for view in views]
+            for name, turn in turns.items()
+        }
         for name in track([name for name in model.names if name in features]):
             observed = starts[bounds[ids[name]] : bounds[ids[name] + 1]]
             _check_keypoints(model, ids[name], observed, features, where)
@@ -153,7 +175,7 @@ class LocalizationMap:
         return cls(
             points=model.points, photos=photos, router=router, translator=translator, index=index,
             space=space, missing=missing, bare_points=len(model.points) - len(described),
-            findings=tuple(rows_of.findings()), views=tuple(views),
+            findings=tuple(rows_of.findings()), views=tuple(views), query_turns=tuple(query_turns),
         )  # fmt: skip
 
 

@@ -29,15 +29,24 @@ class Sides(NamedTuple):
     photo: np.ndarray
 
 
-def sides(query: QueryFeatures, photo: MapPhoto, target: DescriptorSpec, views: Sequence[View]) -> list[Sides]:
+def sides(
+    query: QueryFeatures, photo: MapPhoto, target: DescriptorSpec, views: Sequence[View], seen: Sequence[np.ndarray]
+) -> list[Sides]:
     """What is compared in `target`: the photo in each of the views that it has, else the query, else both as they lie.
+
+    Args:
+        query: as its features have it.
+        photo: of the map.
+        target: the descriptor, or joint space.
+        views: that are asked for.
+        seen: rows of the photo in each of them; none where it is not rendered.
 
     Raises:
         ValueError: rows of the query that do not become `target`.
     """
-    if photo.views:
+    if seen:
         rows = query.rows(target)
-        return [Sides(view, rows, seen) for view, seen in zip(views, photo.views, strict=True)]
+        return [Sides(view, rows, of_photo) for view, of_photo in zip(views, seen, strict=True)]
     if views and query.takes_views(target):
         return [Sides(view, query.rows(target, view), photo.rows) for view in views]
     return [Sides(AS_IT_LIES, query.rows(target), photo.rows)]

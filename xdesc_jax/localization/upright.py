@@ -1,11 +1,17 @@
-"""How the photos of a map were held: the turn that sets each upright, from the poses of all.
+"""How photos were held: the turn that sets each upright, of a map's from their poses, of queries' from their EXIF.
 
-In: rotations of a model's cameras. Out: a turn for each photo, by which what was below in the world is below in it, as
-views of the map want it (`networks.views`). No pose says where down is, but people hold cameras so that one side of the
-photo is level: the direction to which one side of each is most nearly square is taken for down. Imports numpy alone.
+In: rotations of a model's cameras; files of queries. Out: a turn for each photo, by which what was below in the world
+is below in it, as views of the map want it (`networks.views`). No pose says where down is, but people hold cameras so
+that one side of the photo is level: the direction to which one side of each is most nearly square is taken for down.
+A query's pose is what is sought, but its EXIF says by how many quarters it lies turned. Imports numpy alone, and Pillow
+where EXIF is read.
 """
 
 from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 
@@ -16,6 +22,9 @@ ROUNDS = 10
 LEVEL = 0.1  # what the tilt of an optical axis counts for against the roll of a photo
 LARGEST_ROLL_DEG = 15.0  # root mean square of how far sides are from level
 STEEP = 0.2  # of gravity, the share within the photo's plane below which its roll means nothing: some 12 deg from nadir
+
+_ORIENTATION = 0x0112  # EXIF's tag; of its values those without a mirror, and what sets the photo upright
+_QUARTERS_DEG = {3: 180.0, 6: 90.0, 8: -90.0}
 
 
 def upright_turns(model: Model) -> dict[str, float]:
@@ -73,3 +82,28 @@ def down(rotations: np.ndarray) -> np.ndarray:
             f"{least[0]:.0f} deg from level (root mean square), expected at most {LARGEST_ROLL_DEG:g}"
         )
     return np.asarray(best)
+
+
+def turns_of_queries(photos: Path, sizes: Mapping[str, tuple[int, int]]) -> dict[str, float]:
+    """The turn that sets each query upright, by the orientation in its EXIF, which readers of features do not apply.
+
+    Args:
+        photos: folder of the queries' photos.
+        sizes: query -> (width, height) px of the photo as its features have it; (0, 0) where they do not say. One that
+            is upright there, where the file's photo lies on a side, was turned before.
+
+    Returns:
+        Query -> degrees, clockwise: 0, 90, 180 or -90; 0 where there is no file, or it does not say.
+    """
+    return {name: _exif_turn(photos / name, size) for name, size in sizes.items()}
+
+
+def _exif_turn(path: Path, size: tuple[int, int]) -> float:
+    from PIL import Image
+
+    told, (width, height) = 1, (0, 0)
+    with contextlib.suppress(OSError, SyntaxError, ValueError), Image.open(path) as photo:
+        told, (width, height) = photo.getexif().get(_ORIENTATION, 1), photo.size
+    turn = _QUARTERS_DEG.get(told, 0.0)
+    turned_before = abs(turn) == 90 and (size[0] - size[1]) * (width - height) < 0
+    return 0.0 if turned_before else turn
