@@ -131,6 +131,7 @@ def test_it_is_another_configuration_than_neighbours(place, files, tmp_path, wei
         (["--mode", "directional", "--target", "plain"], "not 'plain' (real, 24); translate to one of them"),
         (["--ratio", "0.8"], "--ratio 0.8 is for --matcher nearest; lightglue decides without one"),
         (["--views", "roll=0,90"], "--views: is for --matcher nearest, whose ratios tell which view agrees best"),
+        (["--min-score", "-0.1"], "--min-score is -0.1, expected at least 0 and less than 1"),
         (["--weights", "lightglue-disk=x"], "--weights lightglue-disk: is not needed here, only lightglue-aliked"),
     ],
 )

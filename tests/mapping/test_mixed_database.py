@@ -174,7 +174,10 @@ def test_rows_of_a_feature_file_are_written_typed(scene, tmp_path):
         (["--mode", "embed", "--model", "colmap"], "say by --pairs which photos to match"),
         (["--pairs", "exhaustive", "--mode", "embed"], "--mode embed translates, so it needs a model"),
         (["--matcher", "lightglue"], "--matcher lightglue: is of matching here: say by --pairs"),
-        (["--pairs", "exhaustive", "--device", "cpu"], "--weights and --device are for --matcher lightglue"),
+        (
+            ["--pairs", "exhaustive", "--device", "cpu"],
+            "--weights, --device and --min-score are for --matcher lightglue",
+        ),
         (["--pairs", "exhaustive", "--matches", "m.h5"], "--matches m.h5 and --pairs exhaustive; give one of them"),
     ],
 )

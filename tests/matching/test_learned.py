@@ -109,6 +109,24 @@ def test_places_and_sizes_reach_the_matcher(tmp_path):
             assert len(file.indices("a.png", "d.png")) == found
 
 
+def test_matches_of_a_lower_score_than_asked_for_are_none(tmp_path, weights):
+    """The fake's score is the cosine of the rows, of which every other one is turned a little."""
+    photos = {"a.png": photo("a.png"), "d.png": photo("d.png")}
+    rows = photos["d.png"].descriptors.copy()
+    away = np.linspace(0.17, 0.35, len(rows[::2]))[:, None]
+    rows[::2] = unit_rows(rows[::2] + away * np.roll(rows[::2], 1, axis=1))
+    photos["d.png"] = dataclasses.replace(photos["d.png"], descriptors=rows)
+    features, found = write(tmp_path / "f.h5", photos=photos), {}
+    for least in ("0", "0.97"):
+        assert run(features, tmp_path / f"{least}.h5", *weights, "--min-score", least) == 0
+        with MatchFile(tmp_path / f"{least}.h5") as file:
+            found[least] = file.read("a.png", "d.png")
+    sure = found["0"][1] >= 0.97
+    assert 0 < sure.sum() < len(sure)
+    np.testing.assert_array_equal(found["0.97"][0], found["0"][0][sure])
+    assert run(features, tmp_path / "0.h5", *weights, "--min-score", "0.97") == 2  # another result
+
+
 def test_the_summary_says_by_what_and_that_no_ratio_decided(tmp_path, weights, capsys):
     features = write(tmp_path / "f.h5")
     assert run(features, tmp_path / "m.h5", *weights) == 0
@@ -188,6 +206,7 @@ def test_other_weights_are_another_configuration(tmp_path, weights, capsys):
     [
         (["--ratio", "0.8"], "--ratio 0.8 is for --matcher nearest; lightglue decides without one"),
         (["--ratio", "None"], "--ratio None is for --matcher nearest"),
+        (["--min-score", "1"], "--min-score is 1, expected at least 0 and less than 1"),
         (["--backend", "jax"], "--backend jax is for --matcher nearest; lightglue computes on --device"),
         (["--weights", "lightglue-disk=x.npz"], "--weights lightglue-disk: is not needed here, only lightglue-aliked"),
         (["--weights", "lightglue-aliked=no.npz"], "no.npz: no such weight file"),
@@ -205,12 +224,12 @@ def test_settings_that_do_not_fit_are_refused(tmp_path, capsys, calls, more, tol
     assert not (tmp_path / "m.h5").exists() and calls() == []
 
 
-@pytest.mark.parametrize("more", [["--weights", "lightglue-aliked=x.npz"], ["--device", "cuda"]])
+@pytest.mark.parametrize("more", [["--weights", "lightglue-aliked=x"], ["--device", "cuda"], ["--min-score", "0.5"]])
 def test_settings_of_a_network_are_refused_for_neighbours(tmp_path, capsys, more):
     features = write(tmp_path / "f.h5")
     words = ["match", features, tmp_path / "m.h5", "--pairs", "exhaustive", *more]
     assert cli.main(list(map(str, words))) == 2
-    assert "--weights and --device are for --matcher lightglue" in capsys.readouterr().err
+    assert "--weights, --device and --min-score are for --matcher lightglue" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

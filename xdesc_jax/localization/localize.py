@@ -68,6 +68,7 @@ def localize(
     matcher: Matcher = NEAREST,
     weights: tuple[str, ...] = (),
     device: Device = "auto",
+    min_score: float = 0.0,
     descriptor: str | None = None,
     query_descriptor: str | None = None,
     min_inliers: int = PoseSettings.min_inliers,
@@ -114,6 +115,7 @@ def localize(
             ALIKED or DISK, or are translated to it (--mode directional); see `xdesc match`. Without --views.
         weights: weight files of 'lightglue', as NAME=FILE; installed ones are found without.
         device: on which 'lightglue' computes: 'auto' is CUDA where there is some.
+        min_score: of what 'lightglue' finds, see `xdesc match`.
         descriptor: what `features` hold, where they do not say (hloc's).
         query_descriptor: what `query_features` hold, where they do not say.
         min_inliers: a pose with fewer is a failure.
@@ -146,7 +148,7 @@ def localize(
         raise ValueError(f"retrieval of {retrieval} photos, expected at least 1")
     if workers < 1:
         raise ValueError(f"workers is {workers}, expected at least 1")
-    check_matcher(matcher, weights, device, ratio)
+    check_matcher(matcher, weights, device, min_score, ratio)
     seen = parse(views)
     rendered.check_matcher(seen, matcher != NEAREST)
     limits = PoseSettings(min_inliers, max_error_px, seed)
@@ -163,7 +165,8 @@ def localize(
         router = Router(mode, translator, target=target, ratio=ratio, ratios=strictest(known.ratios, asked.ratios))
         network = None
         if matcher != NEAREST:
-            network = _network(router, asked, cameras, known, read_map(reconstruction, known).names, weights, device)
+            of_map = read_map(reconstruction, known).names
+            network = _network(router, asked, cameras, known, of_map, weights, device, min_score)
         with console.status("reading the inputs"):
             hashes = {
                 "reconstruction": model_hash(reconstruction),
@@ -218,7 +221,8 @@ def localize(
         paths = {"reconstruction": reconstruction, "features": known.paths, "queries": queries}
         paths |= {"query_features": asked.paths, "model": named}
         given = {**settings, **paths, "pairs": pairs} | ({"views": " ".join(views)} if seen else {})
-        given |= {"matcher": matcher, "weights": weights, "device": device} if network is not None else {}
+        if network is not None:
+            given |= {"matcher": matcher, "weights": weights, "device": device, "min_score": min_score}
         del given["stage"]
         told = {**given, **shown, "workers": workers, "compared": "; ".join(routes)}
         if "query_turns" in settings:
@@ -293,13 +297,13 @@ def _check_rows(asked: FeatureSet, names: Iterable[str]) -> None:
 
 def _network(
     router: Router, asked: FeatureSet, queries: Iterable[str], known: FeatureSet, photos: Iterable[str],
-    weights: Sequence[str], device: str,
+    weights: Sequence[str], device: str, min_score: float,
 ) -> LearnedMatcher:  # fmt: skip
     """LightGlue for the descriptors in which queries and photos of the map meet; see `LearnedMatcher`."""
     photos = [name for name in photos if name in known]
     check_sizes(known, photos)
     routes = [router.route(a, b) for a in _held(asked, queries) for b in _held(known, photos)]
-    return LearnedMatcher([route.target for route in routes], parse_weights(weights), device)
+    return LearnedMatcher([route.target for route in routes], parse_weights(weights), device, min_score)
 
 
 def _held(features: FeatureSet, names: Iterable[str]) -> list[Held]:

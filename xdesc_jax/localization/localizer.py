@@ -98,6 +98,7 @@ class Localizer:
         matcher: Matcher = NEAREST,
         weights: Mapping[str, Path | str] | None = None,
         device: Device = "auto",
+        min_score: float = 0.0,
     ) -> Localizer:
         """Reads a map.
 
@@ -123,6 +124,7 @@ class Localizer:
                 localizer's `with`.
             weights: files of 'lightglue' by name; installed ones are found without.
             device: on which it computes: 'auto' is CUDA where there is some.
+            min_score: its matches of a lower score are none.
 
         Raises:
             FileNotFoundError: no such model, features, translator or weights.
@@ -130,7 +132,7 @@ class Localizer:
         """
         if translator is not None and not isinstance(translator, Translator):
             translator = Translator.load(pretrained.resolve(Path(translator)))
-        check_matcher(matcher, tuple(weights or ()), device, ratio)
+        check_matcher(matcher, tuple(weights or ()), device, min_score, ratio)
         with FeatureSet(features, descriptor, model=translator) as known:
             sparse = read_map(Path(model), known)
             router = Router(mode, translator, target=target, ratio=ratio, ratios=known.ratios)
@@ -143,7 +145,7 @@ class Localizer:
             if matcher != NEAREST:
                 learned.check_sizes(known, built.photos)
                 targets = {photo.space.name: photo.space for photo in built.photos.values() if photo.observes}
-                network = learned.LearnedMatcher(targets.values(), _paths(weights), device)
+                network = learned.LearnedMatcher(targets.values(), _paths(weights), device, min_score)
         return cls(built, retrieval=retrieval, extractor=extractor, settings=settings, matcher=network)
 
     def localize_image(

@@ -57,6 +57,7 @@ def reconstruct(
     matcher: Matcher = NEAREST,
     weights: tuple[str, ...] = (),
     device: Device = "auto",
+    min_score: float = 0.0,
     photos: Path | None = None,
     camera: str | None = None,
     intrinsics: Path | None = None,
@@ -90,6 +91,7 @@ def reconstruct(
             translated to them (`xdesc match`).
         weights: weight files of 'lightglue', as NAME=FILE; installed ones are found without.
         device: on which 'lightglue' computes: 'auto' is CUDA where there is some.
+        min_score: of what 'lightglue' finds, see `xdesc match`.
         photos: folder of the photos, for EXIF: cameras, and positions for --pairs gps:N; nothing else of them is read.
         camera: of all photos, as 'MODEL width height params...'.
         intrinsics: list with a line 'name MODEL width height params...' a photo, a COLMAP model or database, or a model
@@ -116,7 +118,7 @@ def reconstruct(
     sources = [Path(path) for path in features]
     out = Path(out)
     _check_matching(sources, matches, pairs, mode, target, model)
-    check_matcher(matcher, weights, device)
+    check_matcher(matcher, weights, device, min_score)
     if pairs is None and matcher != NEAREST:
         raise ValueError(f"--matcher {matcher}: is of matching here: say by --pairs which photos to match")
     translator = Translator.load(pretrained.resolve(model)) if model is not None else None
@@ -130,7 +132,7 @@ def reconstruct(
             with dry_run.step(out / DATABASE), console.inner():
                 matches = match(
                     features, out / MATCHES, pairs=pairs, mode=mode, model=model, target=target, descriptor=descriptor,
-                    matcher=matcher, weights=weights, device=device, overwrite=overwrite,
+                    matcher=matcher, weights=weights, device=device, min_score=min_score, overwrite=overwrite,
                     photos=photos if uses_positions(pairs) else None, global_features=global_features,
                 )  # fmt: skip
         if matches is None:
@@ -184,6 +186,7 @@ def reconstruct(
             "matcher": matcher,
             "weights": weights,
             "device": device,
+            "min_score": min_score,
             "photos": photos,
             "camera": camera,
             "intrinsics": intrinsics,

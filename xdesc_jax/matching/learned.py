@@ -59,6 +59,7 @@ class LearnedMatcher:
         targets: the descriptors that rows are in, or are translated to.
         weights: files given by the user, by the names of `xdesc weights install`; installed ones without.
         device: 'auto' (CUDA where there is some), 'cpu' or 'cuda'.
+        min_score: matches of a lower score are none; the network itself gives those above 0.1.
 
     Raises:
         FileNotFoundError: no such weight file.
@@ -66,7 +67,9 @@ class LearnedMatcher:
             or kornia missing.
     """
 
-    def __init__(self, targets: Iterable[DescriptorSpec], weights: Mapping[str, Path], device: str):
+    def __init__(
+        self, targets: Iterable[DescriptorSpec], weights: Mapping[str, Path], device: str, min_score: float = 0.0
+    ):
         require_kornia(f"--matcher {LIGHTGLUE}")
         self._of = {target.name: _weights_for(target) for target in targets}
         needed = sorted(set(self._of.values()))
@@ -77,7 +80,7 @@ class LearnedMatcher:
             for name in needed
         }
         self._process = Matchers({name: Network(_CLASS, str(file)) for name, file in self._files.items()}, device)
-        self._turn = threading.Lock()  # one process computes
+        self._min_score, self._turn = min_score, threading.Lock()  # one process computes
 
     def __enter__(self) -> Self:
         return self
@@ -85,9 +88,10 @@ class LearnedMatcher:
     def __exit__(self, kind: type | None, *_: object) -> None:
         self._process.__exit__(kind)
 
-    def config(self) -> dict[str, str]:
-        """What matches depend on: content hashes of the weights."""
-        return {name: content_hash(file) for name, file in self._files.items()}
+    def config(self) -> dict[str, str | float]:
+        """What matches depend on: content hashes of the weights, and the lowest score where one is asked for."""
+        config: dict[str, str | float] = {name: content_hash(file) for name, file in self._files.items()}
+        return config | ({"min_score": self._min_score} if self._min_score else {})
 
     def start(self) -> None:
         """Starts the process, which the first pair does otherwise.
@@ -119,7 +123,8 @@ class LearnedMatcher:
         with self._turn:
             where = f"{first.where} and {second.where}"
             found, scores = self._process.match(self._of[target.name], side0, side1, where)
-        return np.stack([usable0[found[:, 0]], usable1[found[:, 1]]], axis=1), scores
+        sure = scores >= np.float32(self._min_score)
+        return np.stack([usable0[found[sure, 0]], usable1[found[sure, 1]]], axis=1), scores[sure]
 
 
 class LearnedMatching(LearnedMatcher):
@@ -128,7 +133,7 @@ class LearnedMatching(LearnedMatcher):
     Args:
         plan: what is matched; its routes lose their ratios.
         first, second: features of the first and of the second photos.
-        weights, device: as for `LearnedMatcher`.
+        weights, device, min_score: as for `LearnedMatcher`.
 
     Attributes:
         plan: without ratios.
@@ -138,9 +143,10 @@ class LearnedMatching(LearnedMatcher):
     """
 
     def __init__(
-        self, plan: MatchPlan, first: FeatureSet, second: FeatureSet, weights: Mapping[str, Path], device: str
-    ):
-        super().__init__([route.target for route in plan.routes], weights, device)
+        self, plan: MatchPlan, first: FeatureSet, second: FeatureSet, weights: Mapping[str, Path], device: str,
+        min_score: float = 0.0,
+    ):  # fmt: skip
+        super().__init__([route.target for route in plan.routes], weights, device, min_score)
         for features, names in zip((first, second), named(plan.pairs), strict=True):
             check_sizes(features, names)
         self.plan = dataclasses.replace(plan, routes=[without_ratio(route) for route in plan.routes])

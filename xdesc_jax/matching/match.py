@@ -65,6 +65,7 @@ def match(
     matcher: Matcher = NEAREST,
     weights: tuple[str, ...] = (),
     device: Device = "auto",
+    min_score: float = 0.0,
     top: int = 20,
     photos: Path | None = None,
     global_features: tuple[Path, ...] = (),
@@ -99,6 +100,7 @@ def match(
         weights: weight files of 'lightglue', as NAME=FILE; installed ones (`xdesc weights install lightglue-aliked
             lightglue-disk`) are found without.
         device: on which 'lightglue' computes: 'auto' is CUDA where there is some.
+        min_score: of what 'lightglue' finds, 0 to 1; a higher one leaves fewer matches, of which more are right.
         top: photos retrieved for each photo, where pairs are 'retrieval' without a number.
         photos: folder of the photos, of whose EXIF positions are read for 'gps', where no database has pose priors.
         global_features: files of one vector a photo (`global_descriptor`, as hloc writes NetVLAD's), by which
@@ -119,7 +121,7 @@ def match(
     out, summary = Path(out), Path(out).with_name(Path(out).name + ".json")
     choice = parse(pairs)
     listed = [] if choice is not None or pairs == EXHAUSTIVE else [Path(pairs)]
-    check_matcher(matcher, weights, device, ratio, backend)
+    check_matcher(matcher, weights, device, min_score, ratio, backend)
     check_nms(nms)
     _check_out(out, [*map(Path, (*features, *other)), *listed])
     into_database = _into_database(out, features, other)
@@ -149,7 +151,7 @@ def match(
             )  # fmt: skip
         plan = make_plan(rule, first, second, router, bool(other))
         if matcher != NEAREST:
-            network = learned.LearnedMatching(plan, first, second, parse_weights(weights), device)
+            network = learned.LearnedMatching(plan, first, second, parse_weights(weights), device, min_score)
             plan = network.plan
         with console.status("reading the inputs"):
             hashes = {name: [input_hash(path) for path in paths] for name, paths in files.items()}
@@ -182,7 +184,7 @@ def match(
             "order": order,
         }
         given |= {"ratio": ratio, "top": top, "descriptor": descriptor, "backend": backend}
-        given |= {"matcher": matcher, "weights": weights, "device": device, "nms": nms}
+        given |= {"matcher": matcher, "weights": weights, "device": device, "min_score": min_score, "nms": nms}
         given |= {"photos": photos, "global_features": global_features}
         console.settings(f"xdesc match -> {out}", {**given, "pairs to match": len(plan.pairs)}, match)
         rows0 = Rows(first, translator, nms_px=nms)
@@ -215,14 +217,18 @@ def check_matcher(
     matcher: str,
     weights: tuple[str, ...],
     device: str,
+    min_score: float = 0.0,
     ratio: float | str | None = "auto",
     backend: str = "numpy",
 ) -> None:
-    """Raises ValueError where settings are of another matcher."""
+    """Raises ValueError where settings are of another matcher, or a score that none can have."""
     if matcher == NEAREST:
-        if weights or device != "auto":
-            raise ValueError(f"--weights and --device are for --matcher {learned.LIGHTGLUE}, not {matcher}")
+        if weights or device != "auto" or min_score:
+            told = "--weights, --device and --min-score are"
+            raise ValueError(f"{told} for --matcher {learned.LIGHTGLUE}, not {matcher}")
         return
+    if not 0 <= min_score < 1:
+        raise ValueError(f"--min-score is {min_score:g}, expected at least 0 and less than 1")
     if ratio != "auto":
         raise ValueError(f"--ratio {ratio} is for --matcher {NEAREST}; {matcher} decides without one")
     if backend != "numpy":

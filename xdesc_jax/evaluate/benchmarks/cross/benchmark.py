@@ -31,6 +31,7 @@ from xdesc_jax.files import dry_run
 from xdesc_jax.files.journal import Journal
 from xdesc_jax.files.whole import config_hash, content_hash, input_hash
 from xdesc_jax.matching.learned import LIGHTGLUE, LearnedMatcher
+from xdesc_jax.matching.match import NEAREST, check_matcher
 from xdesc_jax.translation.translator import Translator
 
 BENCHMARK = Benchmark(
@@ -57,6 +58,7 @@ def run(
     max_keypoints: int = 2000,
     pairs_a_scene: int = scene_data.PAIRS_A_SCENE,
     weights: tuple[str, ...] = (),
+    min_score: float = 0.0,
     ransac: Ransac = "colmap",
     seed: int = 0,
     processes: int = 1,
@@ -76,6 +78,7 @@ def run(
         max_keypoints: the strongest that are kept of what a detector finds.
         pairs_a_scene: the most pairs of a posed scene.
         weights: NAME=FILE weight files of networks that are neither shipped nor installed.
+        min_score: of what LightGlue finds, see `xdesc match`.
         ransac: of posed scenes, whose: colmap, or poselib (the extra 'poselib').
         seed: of RANSAC.
         processes: processes that extract.
@@ -97,7 +100,7 @@ def run(
     translator = Translator.load(model)
     names = to_extract(descriptors, translator, "colmap")
     plan = cases(names, maps or names, conditions, ways(matchers, translator, names), translator)
-    network = matcher_of(plan, translator, weights)
+    network = matcher_of(plan, translator, weights, min_score)
     pairs = scene_data.read(found.root, pairs_a_scene)
     with dry_run.step(out / run_folder.RESULT):
         stores = extracted(found.root, pairs, out, names, conditions, max_keypoints, weights, processes, overwrite)
@@ -108,7 +111,7 @@ def run(
         expected = config_hash([*config, [str(case) for case in plan]])
     given: dict[str, Any] = {"model": named, "descriptors": names, "maps": maps, "conditions": conditions}
     given |= {"matchers": matchers, "max_keypoints": max_keypoints, "pairs_a_scene": pairs_a_scene, "weights": weights}
-    given |= {"ransac": ransac, "seed": seed}
+    given |= {"ransac": ransac, "seed": seed, "min_score": min_score}
     told = {"data": found.told, "pairs": len(pairs), "rows": len(plan), **given}
 
     def measure(kept: Journal) -> Result:
@@ -120,13 +123,17 @@ def run(
     return run_folder.carry_out(BENCHMARK, out, expected, overwrite, measure, page, told=told, stage=run)
 
 
-def matcher_of(plan: Sequence[Case], translator: Translator, weights: Sequence[str]) -> LearnedMatcher | None:
+def matcher_of(
+    plan: Sequence[Case], translator: Translator, weights: Sequence[str], min_score: float = 0.0
+) -> LearnedMatcher | None:
     """LightGlue for all rows of a plan that it matches; None where there are none.
 
     Raises:
         FileNotFoundError, ValueError: as `LearnedMatcher`, before anything is computed.
     """
     targets = dict.fromkeys(case.device for case in plan if case.way == LIGHTGLUE)
+    check_matcher(LIGHTGLUE if targets else NEAREST, (), "auto", min_score)
     if not targets:
         return None
-    return LearnedMatcher([spec_of(name, translator) for name in targets], parse_weights(of_matchers(weights)), "auto")
+    specs = [spec_of(name, translator) for name in targets]
+    return LearnedMatcher(specs, parse_weights(of_matchers(weights)), "auto", min_score)
