@@ -35,6 +35,25 @@ def test_moments_are_synchronised_over_unequal_shards():
     np.testing.assert_allclose((mean[0], var[0]), (10, 0))
 
 
+@pytest.mark.parametrize("counted", [0, 4])
+def test_a_batch_without_rows_that_count_leaves_the_running_moments(counted):
+    """Also where another device has some: 6 rows each, of which this many count on the second."""
+    norm, x = SyncBatchNormRelu("data"), jnp.stack([jnp.full((6, 3), 9.0), jnp.arange(18.0).reshape(6, 3)])
+    held = jnp.stack([jnp.zeros(6, bool), jnp.arange(6) < counted])
+    variables = SyncBatchNormRelu(None).init(jax.random.key(0), x[0], None, False)
+    variables["batch_stats"] = {"mean": jnp.full(3, 2.0), "var": jnp.full(3, 5.0)}
+
+    def step(x, mask):
+        return norm.apply(variables, x, mask, True, mutable=["batch_stats"])[1]["batch_stats"]
+
+    found = jax.pmap(step, "data")(x, held)
+    rows = np.arange(18.0).reshape(6, 3)[:4]
+    for device in (0, 1):
+        mean, var = found["mean"][device], found["var"][device]
+        np.testing.assert_allclose(mean, 0.9 * 2 + 0.1 * rows.mean(axis=0) if counted else np.full(3, 2.0), rtol=1e-6)
+        np.testing.assert_allclose(var, 0.9 * 5 + 0.1 * rows.var(axis=0) if counted else np.full(3, 5.0), rtol=1e-6)
+
+
 def inputs():
     """Rows of which three do not count, means away from 0, scales of either sign, weights of the output."""
     rng = np.random.default_rng(4)

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from xdesc_jax.train import board
+from xdesc_jax.train import board, watch
 from xdesc_jax.train.board import Board, Keeper
 
 
@@ -68,3 +68,17 @@ def test_a_host_learns_that_host_0_is_gone():
     keeper.close()
     with pytest.raises(OSError):
         found.read("")
+
+
+def test_hosts_that_do_not_say_where_to_stop_are_named(keeper, monkeypatch):
+    """Of three, one is asked to stop, another answers, and the third hangs: that one is named, not the coordinator."""
+    said, ended = [], threading.Event()
+    monkeypatch.setattr(watch.jax, "process_index", lambda: 1)
+    monkeypatch.setattr(watch.jax, "process_count", lambda: 3)
+    monkeypatch.setattr(watch, "leave", lambda text: (said.append(text), ended.set()))
+    host(keeper, 0).put("dispatches", "4")
+    watching = watch.Watch(host(keeper, 1), 1.0)
+    watching.asked = True
+    assert ended.wait(30)
+    watching.end()
+    assert said[0].startswith("host 2 of 3 did not say where to stop; started again, the run goes on")

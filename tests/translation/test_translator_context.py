@@ -277,11 +277,45 @@ def test_positions_are_for_arrays_alone(model, tmp_path, capsys):
     assert "has the positions of its keypoints itself" in " ".join(capsys.readouterr().err.split())
 
 
+def map_of(path, counts, rows_of, width, columns=4):
+    """A database of photos of so many keypoints: positions and frames by the photo's number, rows by their count."""
+    import xdesc_jax.colmap.bindings.api as api
+
+    with api.open_database(path):
+        pass
+    with sqlite3.connect(path) as db:
+        db.execute("INSERT INTO cameras VALUES (1, 0, 200, 150, ?, 1)", (np.array([50.0, 32, 32]).tobytes(),))
+        for i, (name, n) in enumerate(counts.items(), 1):
+            at = positions(n, seed=i) + np.float32(100 * (i == 3))
+            keypoints = np.column_stack([at, frames(n, seed=i)])[:, :columns].astype(np.float32)
+            db.execute("INSERT INTO images (image_id, name, camera_id) VALUES (?, ?, 1)", (i, name))
+            db.execute("INSERT INTO keypoints VALUES (?, ?, ?, ?)", (i, n, columns, keypoints.tobytes()))
+            db.execute(
+                "INSERT INTO descriptors (image_id, rows, cols, data, type) VALUES (?, ?, ?, ?, 0)",
+                (i, n, width, rows_of(n).tobytes()),
+            )
+    return path
+
+
+def test_a_database_of_keypoints_without_frames_gives_positions(tmp_path):
+    """Of descriptors that see the photo as it lies, as ALIKED's: where keypoints are is all that is asked for."""
+    made = context_translator("every")
+    file = made.save(tmp_path / "m.safetensors")
+    source = map_of(tmp_path / "map.db", {"a.jpg": 9, "b.jpg": 13}, lambda n: rows(n)["upright"].astype("f4"), 28, 2)
+    words = ["translate", source, tmp_path / "new.db", "--target", "embedding", "--source", "upright", "--model", file]
+    assert cli.main([str(word) for word in words]) == 0
+    with DatabaseReader(tmp_path / "new.db") as found:
+        for i, (name, n) in enumerate({"a.jpg": 9, "b.jpg": 13}.items(), 1):
+            x = rows(n)["upright"]
+            expected = embedded_by_definition(
+                made.networks, made.contexts, x, "upright", frames(n, seed=i), positions(n, seed=i)
+            )
+            np.testing.assert_allclose(found.descriptors(name), expected, atol=1e-4)
+
+
 @pytest.mark.parametrize("stopped", [False, True])
 def test_a_database_gives_those_of_its_keypoints(bundle, tmp_path, stopped, monkeypatch):
     """Image by image; a model with context, and keypoints outside of the photo, as undistortion makes them."""
-    import xdesc_jax.colmap.bindings.api as api
-
     rng, wide = np.random.default_rng(1), 128 + EXTRA
     networks = {
         "encoder/colmap-sift": layers(rng, wide + TOLD, 8),
@@ -293,17 +327,7 @@ def test_a_database_gives_those_of_its_keypoints(bundle, tmp_path, stopped, monk
         bundle, specs=specs, networks=networks, contexts=contexts, sample=type(bundle.sample)(), space_id=None
     )  # fmt: skip
     file, counts = changed.save(tmp_path / "m.safetensors"), {"a.jpg": 9, "b.jpg": 1, "c.jpg": 13}
-    with api.open_database(tmp_path / "map.db"):
-        pass
-    with sqlite3.connect(tmp_path / "map.db") as db:
-        db.execute("INSERT INTO cameras VALUES (1, 0, 200, 150, ?, 1)", (np.array([50.0, 32, 32]).tobytes(),))
-        for i, (name, n) in enumerate(counts.items(), 1):
-            at = positions(n, seed=i) + np.float32(100 * (i == 3))
-            keypoints = np.column_stack([at, frames(n, seed=i)]).astype(np.float32)
-            db.execute("INSERT INTO images (image_id, name, camera_id) VALUES (?, ?, 1)", (i, name))
-            db.execute("INSERT INTO keypoints VALUES (?, ?, 4, ?)", (i, n, keypoints.tobytes()))
-            x = sift_rows(n).tobytes()
-            db.execute("INSERT INTO descriptors (image_id, rows, cols, data, type) VALUES (?, ?, 128, ?, 0)", (i, n, x))
+    map_of(tmp_path / "map.db", counts, sift_rows, 128)
     words = [tmp_path / "map.db", tmp_path / "new.db", "--target", "upright"]
     if stopped:
         with monkeypatch.context() as patched:

@@ -18,6 +18,7 @@ import numpy as np
 
 from xdesc_jax.data.around import Neighbourhood, take, with_neighbours
 from xdesc_jax.data.schema import MASK, NEIGHBOURS, PHOTO, TRAIN, RecordInfo
+from xdesc_jax.networks.neighbours import NONE
 
 Columns = dict[str, np.ndarray]
 WINDOW = 4  # shards in memory; rows were spread over shards at random when they were written
@@ -151,7 +152,7 @@ class Source(abc.ABC):
         """A row of zeros of what batches hold, [1, ...] each."""
         row = {name: np.zeros((1, *c.shape), c.dtype) for name, c in self._columns.items()}
         if self.around is not None:
-            row[NEIGHBOURS] = np.zeros((1, self.around.nearest + self.around.larger), np.int32)
+            row[NEIGHBOURS] = np.full((1, self.around.nearest + self.around.larger), NONE, np.int32)
         return take(row, np.zeros(1, np.int64), self.around)
 
 

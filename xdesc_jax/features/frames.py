@@ -43,6 +43,11 @@ def of_fields(
     return None if affine is None else np.stack(read_shapes(affine), axis=1).astype(np.float32)
 
 
+def of_usable(frames: np.ndarray | None, usable: np.ndarray) -> np.ndarray | None:
+    """Frames of keypoints of which those that are not `usable` [N] may say anything: they become 1 px and 1 radian."""
+    return None if frames is None else np.where(usable[:, None], frames, np.float32(1)).astype(np.float32)
+
+
 def has_frames(columns: np.ndarray) -> bool:
     """Whether COLMAP's keypoints [N, 2 | 4 | 6] say more than where they are.
 

@@ -43,7 +43,7 @@ class MapPhoto:
         point: [N] int, row in the map's points that a keypoint observes; -1 where none.
         positions: [N, 2] px of the keypoints, origin at the centre of the first pixel.
         size: (width, height) of the photo in px; (0, 0) where the features do not say.
-        frames: [N, 2] of the keypoints, where a translation of the rows takes them; else None.
+        frames: [N, 2] of the keypoints; None where the features have none.
         views: what `rows` are in each of the map's views, for each turn of queries; none where the photo's rows are
             not rendered.
     """
@@ -191,8 +191,6 @@ def _photo(
         return MapPhoto(Held(empty), empty, np.zeros((len(point), 1), np.float32), point, xy, size)
     space = router.route(held, held).target
     rows = rows_of(name, space)
-    if not rows_of.takes_frames:
-        return MapPhoto(held, space, rows, point, xy, size)
     rendered = tuple(rows_of(name, space, view) for view in views) if rows_of.takes_views(name, space) else ()
     return MapPhoto(held, space, rows, point, xy, size, features.frames(name), rendered)
 

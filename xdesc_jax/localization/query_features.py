@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from xdesc_jax.descriptors import DescriptorSpec, canonical, pack_bits
+from xdesc_jax.features.frames import of_usable
 from xdesc_jax.matching.feature_set import Held
 from xdesc_jax.networks.views import View
 from xdesc_jax.translation.stream import DeviationWarning
@@ -87,7 +88,7 @@ class QueryFeatures:
             )
         stream = self._translator.stream(held.name, target.name, storage=target.binary)
         # Without rows, none is missing: a way is asked for before any query is read.
-        frames = self._frames if len(self._canonical) else np.ones((0, 2))
+        frames = of_usable(self._frames, self.usable) if len(self._canonical) else np.ones((0, 2))
         positions = np.where(self.usable[:, None], self.keypoints, 0)  # of the others, rows are zero
         rows = stream(self._canonical, where="the query", frames=frames, positions=positions, view=view)
         self.warnings += [text for category, text in stream.findings() if category is DeviationWarning]

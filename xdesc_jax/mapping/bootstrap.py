@@ -19,7 +19,7 @@ from xdesc_jax.colmap.bindings.registration import NewPhoto, residuals_px
 from xdesc_jax.colmap.camera_models import focals
 from xdesc_jax.colmap.model import Camera, Model, Pose
 from xdesc_jax.descriptors import from_stored
-from xdesc_jax.features.frames import of_features
+from xdesc_jax.features.frames import of_features, of_usable
 from xdesc_jax.features.keypoints import COLMAP_CENTER
 from xdesc_jax.features.store import ImageFeatures
 from xdesc_jax.localization.localizer import Localizer
@@ -136,9 +136,8 @@ class UpdatedMap:
             point = self._observations(features, result, camera)
             rows = from_stored(_valid(features), held.spec, name) if not held.spec.binary else _valid(features)
             changed |= {name, *self._replace(rows, point, result.pose)}
-            photos[name] = MapPhoto(
-                held, held.spec, rows, point, features.keypoints, features.image_size, of_features(features)
-            )
+            frames = of_usable(of_features(features), np.any(rows, axis=1))
+            photos[name] = MapPhoto(held, held.spec, rows, point, features.keypoints, features.image_size, frames)
             xy = features.keypoints.astype(np.float64) + COLMAP_CENTER
             self.added.append(NewPhoto(name, _refined(camera, result), result.pose, xy, point))
         for name in changed & self.real.keys():

@@ -23,7 +23,6 @@ import numpy as np
 from xdesc_jax.descriptors import DescriptorSpec, from_stored
 from xdesc_jax.features.keypoints import apart
 from xdesc_jax.matching.feature_set import FeatureSet, Held
-from xdesc_jax.networks.frames import IMAGE
 from xdesc_jax.networks.views import View
 from xdesc_jax.translation.ratios import DEFAULT, key
 from xdesc_jax.translation.stream import Stream, ZeroRowsWarning
@@ -203,11 +202,6 @@ class Rows:
         while self._bytes > self._limit and len(self._kept) > 1:
             self._bytes -= self._kept.popitem(last=False)[1].nbytes
         return rows
-
-    @property
-    def takes_frames(self) -> bool:
-        """Whether the model is of a joint space whose networks take the keypoints' frames."""
-        return self._translator is not None and self._translator.bundle.frame == IMAGE
 
     def takes_views(self, name: str, target: DescriptorSpec) -> bool:
         """Whether other views of a photo give other rows in `target`."""

@@ -40,10 +40,13 @@ class SyncBatchNormRelu(nn.Module):
         if not train:
             mean, var = running_mean.value, running_var.value
             return nn.relu((x - mean) * (lax.rsqrt(var + BN_EPSILON) * scale) + offset)
-        y, mean, var = normalized_relu(x, scale, offset, _weight(x, mask), self.axis_name)
+        weight = _weight(x, mask)
+        y, mean, var = normalized_relu(x, scale, offset, weight, self.axis_name)
         if not self.is_initializing():
-            running_mean.value = BN_MOMENTUM * running_mean.value + (1 - BN_MOMENTUM) * mean
-            running_var.value = BN_MOMENTUM * running_var.value + (1 - BN_MOMENTUM) * var
+            # A batch in which no row counts, as where none has the descriptor, tells nothing.
+            momentum = jnp.where(_total(self.axis_name)(jnp.sum(weight)) > 0, BN_MOMENTUM, 1.0)
+            running_mean.value = momentum * running_mean.value + (1 - momentum) * mean
+            running_var.value = momentum * running_var.value + (1 - momentum) * var
         return y
 
 

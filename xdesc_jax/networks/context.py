@@ -128,26 +128,33 @@ def pool(
     _, (near, near_bias), (token, token_bias), _ = layers
     tokens = xp.maximum(projected + (around @ near + near_bias), 0)
     tokens = xp.maximum(product(tokens, token) + token_bias, 0) * mask[:, :, None]
-    return attend(layers, x, tokens, mask, xp, product)
+    return attend(ask(layers, x, product), tokens, mask, xp)
 
 
-def attend(layers: Layers, x: Any, tokens: Any, mask: Any, xp: ModuleType = np, product: Product = matmul) -> Any:
-    """What a row reads of its neighbours' tokens: the second part of `pool`, with its arguments.
+def ask(layers: Layers, x: Any, product: Product = matmul) -> Any:
+    """What rows with their frames [N, D] look for in their neighbours' tokens, [N, H * W]."""
+    query, bias = layers[3]
+    return product(x, query) + bias
+
+
+def attend(asked: Any, tokens: Any, mask: Any, xp: ModuleType = np) -> Any:
+    """What rows read of their neighbours' tokens: the last part of `pool`.
 
     Args:
-        layers, x, mask, xp, product: as for `pool`.
+        asked: [N, H * W], `ask` of the rows.
         tokens: [N, K, W], zero where there is no neighbour.
+        mask: [N, K] bool, which neighbours there are.
+        xp: numpy, or jax.numpy.
 
     Returns:
         [N, (H + 1) * W].
     """
-    query, query_bias = layers[3]
     width = tokens.shape[-1]
     # shape[0] and not len: in an exported function N is a symbol.
-    asked = (product(x, query) + query_bias).reshape(x.shape[0], -1, width)  # [N, H, W]
+    asked = asked.reshape(tokens.shape[0], -1, width)  # [N, H, W]
     scores = xp.matmul(asked, xp.swapaxes(tokens, 1, 2)) * np.float32(width**-0.5)  # [N, H, K]
     scores = xp.where(mask[:, None, :], scores, np.float32(FAR))
     shares = xp.exp(scores - scores.max(axis=-1, keepdims=True))
     shares = shares / shares.sum(axis=-1, keepdims=True)
-    means = xp.matmul(shares, tokens).reshape(x.shape[0], -1)
+    means = xp.matmul(shares, tokens).reshape(tokens.shape[0], -1)
     return xp.concatenate([means, tokens.max(axis=1)], axis=1)

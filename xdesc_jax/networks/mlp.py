@@ -130,24 +130,29 @@ class Context(nn.Module):
     width: int
     heads: int
     matmul: str = "float32"
+    precision: str = "default"
 
     @nn.compact
     def __call__(self, x: jax.Array, around: Around) -> jax.Array:
         harmonics = (around.geometry.shape[-1] - context_form.GEOMETRY) // 2
         shapes = context_form.shapes(x.shape[-1], self.width, self.heads, harmonics)
-        return pooled([Affine(*shape, name=f"linear{i}")() for i, shape in enumerate(shapes)], x, around, self.matmul)
+        layers = [Affine(*shape, name=f"linear{i}")() for i, shape in enumerate(shapes)]
+        return pooled(layers, x, around, self.matmul, self.precision)
 
 
-def pooled(layers: context_form.Layers, x: jax.Array, around: Around, matmul: str = "float32") -> jax.Array:
-    """`context.pool` of neighbours given by their rows."""
+def pooled(
+    layers: context_form.Layers, x: jax.Array, around: Around, matmul: str = "float32", precision: str = "highest"
+) -> jax.Array:
+    """`context.pool` of neighbours given by their rows; of float32 operands, all products are of one precision."""
 
     def product(a: jax.Array, kernel: jax.Array) -> jax.Array:
         if matmul != "bfloat16":
             return jnp.matmul(a, kernel)
         return bfloat16_matmul(a.reshape(-1, a.shape[-1]), kernel).reshape(*a.shape[:-1], -1)
 
-    seen = context_form.project(layers, around.rows, product)
-    return jnp.asarray(context_form.pool(layers, x, seen, around.geometry, around.mask, jnp, product))
+    with jax.default_matmul_precision(precision):
+        seen = context_form.project(layers, around.rows, product)
+        return jnp.asarray(context_form.pool(layers, x, seen, around.geometry, around.mask, jnp, product))
 
 
 def look_around(
@@ -237,7 +242,7 @@ def build_networks(specs: Mapping[str, DescriptorSpec], config: ModelConfig, axi
         inputs[name] += frame_form.width(config.harmonics) * frame_form.takes_frames(name, specs, frame)
     for name in encoders_with_context(specs, config, frame):
         around = config.context
-        modules[context_key(name)] = Context(around.width, around.heads, config.matmul)
+        modules[context_key(name)] = Context(around.width, around.heads, config.matmul, config.precision)
         inputs[context_key(name)] = inputs[name]
         inputs[name] += context_form.output_width(around.width, around.heads)
     return Networks(

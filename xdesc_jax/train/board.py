@@ -23,6 +23,10 @@ _SIZE = 1024  # bytes of an address as all get it
 _CONNECTING = 30.0  # seconds
 
 
+class NotTold(TimeoutError):
+    """Some hosts did not tell in time, though host 0 answers."""
+
+
 class Keeper:
     """Keeps the texts, in threads of its own, until `close`."""
 
@@ -106,10 +110,10 @@ class Board:
         return self._ask(key=f"{what}/" if what else "")
 
     def read_all(self, what: str, count: int, seconds: float) -> list[str]:
-        """A text of each of `count` hosts. Raises TimeoutError where one does not tell."""
+        """A text of each of `count` hosts. Raises NotTold where one does not tell."""
         found = self._ask(key=f"{what}/", least=count, seconds=seconds)
         if found is None:
-            raise TimeoutError(f"{what}: not told by all of {count} hosts within {seconds:g} seconds")
+            raise NotTold(f"{what}: not told by all of {count} hosts within {seconds:g} seconds")
         return list(found.values())
 
     def meet(self, place: str, count: int, seconds: float) -> None:

@@ -14,9 +14,10 @@ import time
 
 import jax
 
-from xdesc_jax.train.board import Board
+from xdesc_jax.train.board import Board, NotTold
 
 _STATUS = 2
+_AGREEING = 0.8  # of the time after which a silent host is given up
 
 
 class Watch:
@@ -72,8 +73,12 @@ class Watch:
                 found = self._board.read("")
                 if any(key.startswith("stop/") for key in found) and self._last is None:
                     self._agree()
+            except NotTold:
+                self._lose(self._undecided())
+                continue
             except OSError as error:
                 self._lose(f"host 0, the coordinator, is gone ({first_line(error)})")
+                continue
             finally:
                 lost.cancel()
             now = time.monotonic()
@@ -95,8 +100,15 @@ class Watch:
         """The first dispatch that no host has passed: none starts another one until all have told theirs."""
         with self._counting:
             self._board.put("dispatches", str(self._dispatches))
-            told = self._board.read_all("dispatches", self._count, self._timeout)
+            # Each host's watch tells, whatever it computes; host 0 itself is given up after `_timeout`.
+            told = self._board.read_all("dispatches", self._count, _AGREEING * self._timeout)
             self._last = max(map(int, told)) + 1
+
+    def _undecided(self) -> str:
+        """Which hosts have not told how far they are."""
+        told = self._board.read("dispatches")
+        silent = [str(host) for host in range(self._count) if f"dispatches/{host}" not in told]
+        return f"host {', '.join(silent)} of {self._count} did not say where to stop"
 
     def _part(self) -> None:
         """Says that this host ends. Host 0, whose board the others read, ends last, but waits for no dead one."""

@@ -173,8 +173,8 @@ def translate_images(
             rows = reader.descriptors(name, spec)
             origin, kept = trace(spec, reader.translated_from(name), plan.target, translator.bundle.ratios)
             ratios |= kept
-            keypoints = reader.keypoints(name) if stream.takes_frames else None
-            frames = of_colmap(keypoints) if keypoints is not None else None
+            keypoints = reader.keypoints(name) if stream.takes_frames or stream.takes_context else None
+            frames = of_colmap(keypoints) if keypoints is not None and stream.takes_frames else None
             if name in done:
                 stream.observe(rows, where, frames)
                 continue

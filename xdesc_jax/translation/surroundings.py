@@ -48,12 +48,14 @@ class Surroundings:
         """[stop - start, (H + 1) * W] for these rows, `out` where given."""
         if out is None:
             out = np.empty((stop - start, self._width), self._x.dtype)
+        asked = context.ask(self._layers, self._x[start:stop])
         for first in range(start, stop, POOL_ROWS):
             last = min(first + POOL_ROWS, stop)
             near = self._near[first:last]
             mask = near != neighbours.NONE
             tokens = self._tokens_of(first, last, near, mask)
-            out[first - start : last - start] = context.attend(self._layers, self._x[first:last], tokens, mask)
+            here = slice(first - start, last - start)
+            out[here] = context.attend(asked[here], tokens, mask)
         return out
 
     def inputs(self, start: int, stop: int) -> np.ndarray:

@@ -211,6 +211,31 @@ def test_a_state_from_a_model_file_computes_the_same(straight, toy_config, norma
         np.testing.assert_allclose(found, expected, atol=2e-4)
 
 
+def test_a_state_from_a_model_file_has_the_statistics_of_rows_that_have_the_descriptor(straight, toy_config):
+    """Half of the rows lack one of the three, as in records of several folders: no moment is told of those."""
+    bundle = to_bundle(load_model(straight))
+    networks, scales = mlp.build_networks(bundle.specs, toy_config.model), dict.fromkeys(bundle.specs, 1.0)
+    rng = np.random.default_rng(3)
+    rows = {n: jnp.asarray(rng.normal(size=(60, spec.width)), jnp.float32) for n, spec in bundle.specs.items()}
+    held = jnp.arange(60) % 2 == 0
+    rows["toy-unit"] = jnp.where(held[:, None], rows["toy-unit"], 0)
+    state = start_from_bundle(create_state(networks, jax.random.key(9)), networks, bundle, rows, scales)
+
+    def computed(name, x, mask):
+        """As inference computes it, and as a training step does by the moments of the rows that count."""
+        variables = {"params": state.params[name], "batch_stats": state.batch_stats[name]}
+        module = networks.modules[name]
+        return module.apply(variables, x), module.apply(variables, x, mask, True, mutable=["batch_stats"])[0]
+
+    plain, trained = computed("encoder/toy-unit", rows["toy-unit"], held)
+    np.testing.assert_allclose(trained[::2], plain[::2], rtol=1e-3, atol=1e-3)
+    variables = {"params": state.params, "batch_stats": state.batch_stats}
+    embedded = jnp.concatenate([mlp.embed(networks, variables, rows[n], n) for n in networks.names])
+    both = jnp.concatenate([held & held if n == "toy-unit" else held | True for n in networks.names])
+    plain, trained = computed("decoder/toy-plain", embedded, both)
+    np.testing.assert_allclose(trained[both], plain[both], rtol=1e-3, atol=1e-3)
+
+
 def test_training_goes_on_from_a_model_file(straight, toy_records, toy_config, tmp_path):
     """A run from a model starts where the model ended."""
     to_bundle(load_model(straight)).save(tmp_path / "model.safetensors")

@@ -88,12 +88,14 @@ def _inputs(settings: dict[str, Any]) -> dict[str, Any]:
     return {key: settings.get(key) for key in ("init", "specs", "weights")} | extra
 
 
-def statistics_of(run: Path, training: Source, specs: Specs, config: TrainConfig) -> Statistics:
+def statistics_of(
+    run: Path, training: Source, specs: Specs, config: TrainConfig, looking: Sequence[str] | None = None
+) -> Statistics:
     """Figures of the training rows, measured once and kept in the run; the same for any number of hosts."""
     path = run / "statistics.npz"
     if not path.exists():
         if training.num_hosts > 1:
-            training = inputs.open_split(training.info.path, TRAIN, config, specs, config.batch_size)
+            training = inputs.open_split(training.info.path, TRAIN, config, specs, config.batch_size, looking=looking)
         inputs.measure_statistics(training, specs, config).save(path)
     return Statistics.load(path)
 

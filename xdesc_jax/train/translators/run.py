@@ -126,7 +126,7 @@ def train(
             assert init is not None
             keep_frozen(run, init)
         with console.status("measuring the training rows"):
-            statistics = preparation.statistics_of(run, training, specs, config)
+            statistics = preparation.statistics_of(run, training, specs, config, looking)
         model = settled(config.model, config.batch_size // len(devices.devices), run)
     with console.status("reading the validation rows"):
         rows = preparation.validation_rows(validation, config, specs, statistics)

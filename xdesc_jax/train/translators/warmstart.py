@@ -49,10 +49,15 @@ def start_from_bundle(
     shared = check_fit(bundle, networks, state)
     params, stats = dict(state.params), dict(state.batch_stats)
     frames = rows.get(FRAMES)
+
+    def held_by(*names: str) -> jax.Array:
+        """Which rows have all these descriptors, [N] bool."""
+        return jnp.stack([jnp.any(rows[name] != 0, axis=-1) for name in names]).all(axis=0)
+
     encoders = [name for name in shared if not name.startswith("decoder/")]
     decoders = [name for name in shared if name.startswith("decoder/")]
     for name in encoders:
-        source = name.split("/")[1]
+        source, *to = name.split("/")[1:]
         layers = scaled(bundle, name, scales)
         if _begins_to_look(name, networks, bundle):
             layers = _looking(layers, state.params[name]["linear0"]["kernel"].shape[0])
@@ -64,7 +69,7 @@ def start_from_bundle(
             }
         x = mlp.with_frames(networks, name, rows[source], frames)
         x = mlp.with_context(networks, params, name, x, around_of(networks, rows, source))
-        params[name], stats[name] = _unfold(layers, x, "norm0" in params[name])
+        params[name], stats[name] = _unfold(layers, x, held_by(source, *to), "norm0" in params[name])
     if decoders:
         variables = {"params": params, "batch_stats": stats}
         embeddings = jnp.concatenate(
@@ -73,7 +78,9 @@ def start_from_bundle(
         for name in decoders:
             layers = scaled(bundle, name, scales)
             x = mlp.with_frames(networks, name, embeddings, frames)
-            params[name], stats[name] = _unfold(layers, x, "norm0" in params[name])
+            target = name.split("/")[1]
+            both = jnp.concatenate([held_by(source, target) for source in networks.names])
+            params[name], stats[name] = _unfold(layers, x, both, "norm0" in params[name])
     started = dataclasses.replace(state, params=params, batch_stats=stats)
     return with_average(started, state.average is not None)
 
@@ -148,9 +155,12 @@ def _looking(layers: list[tuple[np.ndarray, np.ndarray]], inputs: int) -> list[t
 
 
 def _unfold(
-    layers: list[tuple[np.ndarray, np.ndarray]], x: jax.Array, norms: bool
+    layers: list[tuple[np.ndarray, np.ndarray]], x: jax.Array, held: jax.Array, norms: bool
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Parameters and running statistics of one network, with norms or without, that computes the folded layers."""
+    """Parameters and running statistics of one network, with norms or without, that computes the folded layers.
+
+    The statistics are those of the rows of x [N, D] that are `held` [N], as in training: others lack a descriptor.
+    """
     params: dict[str, Any] = {}
     stats: dict[str, Any] = {}
     for i, (kernel, bias) in enumerate(layers):
@@ -160,7 +170,7 @@ def _unfold(
             x = jax.nn.relu(x @ kernel + bias)
             continue
         x = jnp.matmul(x, kernel, precision="highest")
-        mean, var = masked_moments(x, None, None)
+        mean, var = masked_moments(x, held, None)
         params[f"norm{i}"] = {"scale": jnp.sqrt(var + BN_EPSILON), "offset": mean + bias}
         stats[f"norm{i}"] = {"mean": mean, "var": var}
         x = jax.nn.relu(x + bias)
