@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.support.root import ROOT
@@ -352,6 +353,20 @@ def test_the_innermost_work_speaks_soon_and_then_every_few_seconds():
     ticker.pop()
     clock.now = 30.0
     assert ticker.tick() is False and len(told) == 4
+
+
+def test_long_work_speaks_more_and_more_rarely():
+    """A line waits a twentieth of what the work has lasted: at 80 s as long as at the start, at 20 minutes a minute."""
+    clock, told = Clock(), []
+    ticker = progress.Ticker(clock, lambda line: told.append(clock.now))
+    ticker.push(lambda: ["training"])
+    for second in range(7200):
+        clock.now = float(second)
+        ticker.tick()
+    apart = np.diff(told)
+    assert told[:3] == [1, 5, 9] and set(apart[np.array(told[1:]) < 80]) == {4}
+    assert 8 <= apart[np.searchsorted(told, 160)] <= 10 and set(apart[np.array(told[:-1]) > 1200]) == {60}
+    assert len(told) < 200
 
 
 def test_counted_work_into_a_file_ends_with_a_line_of_its_count(caplog, as_library):

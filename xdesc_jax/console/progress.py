@@ -31,7 +31,8 @@ from xdesc_jax.console.words import duration, rate
 
 T = TypeVar("T")
 _displays: list[Progress] = []  # live ones, the outermost first
-FIRST_S, EVERY_S = 1.0, 4.0  # seconds from the start of some work to its first line, and between two lines
+FIRST_S, EVERY_S = 1.0, 4.0  # seconds from the start of some work to its first line, and between two lines at least
+SHARE, RARELY_S = 0.05, 60.0  # of the time that it has lasted, how long the next line waits, and at most how long
 
 
 class _Count(ProgressColumn):
@@ -174,7 +175,7 @@ def _has_live_display() -> bool:
 
 
 class Ticker:
-    """Says, every few seconds, what the innermost work of this process is at.
+    """Says, every few seconds, and of long work more and more rarely, what the innermost work of this process is at.
 
     Args:
         clock: seconds.
@@ -184,7 +185,7 @@ class Ticker:
     def __init__(self, clock: Callable[[], float] = time.monotonic, tell: Callable[[str], None] = info):
         self._clock, self._tell = clock, tell
         self._stack: list[Callable[[], list[str]]] = []
-        self._due = 0.0
+        self._due = self._began = 0.0
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -193,7 +194,8 @@ class Ticker:
         with self._lock:
             self._stack.append(lines)
             if len(self._stack) == 1:
-                self._due = self._clock() + FIRST_S
+                self._began = self._clock()
+                self._due = self._began + FIRST_S
 
     def pop(self) -> None:
         """The innermost work has ended."""
@@ -206,7 +208,7 @@ class Ticker:
             now = self._clock()
             lines = self._stack[-1]() if self._stack and now >= self._due else []
             if lines:
-                self._due = now + EVERY_S
+                self._due = now + min(max(EVERY_S, SHARE * (now - self._began)), RARELY_S)
             busy = bool(self._stack)
         for line in lines:
             self._tell(line)
