@@ -1,7 +1,5 @@
 """`python -m xdesc_jax`: the `xdesc` command."""
 
-import sys
+from xdesc_jax.cli import entry
 
-from xdesc_jax.cli import main
-
-sys.exit(main())
+entry()

@@ -31,6 +31,7 @@ _HELP = """Translates local feature descriptors between types, and maps and loca
 
 `xdesc STAGE --help` lists a stage's options, `xdesc plan STAGE ...` says what it would do."""
 INTERNAL_ERROR = 70  # as sysexits.h has it
+INTERRUPTED = 130  # as a shell has it
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,6 +59,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         app.meta(tokens)
 
     return _status(run, called)
+
+
+def entry() -> None:
+    """The command itself: `main`, whose status ends the process.
+
+    An interrupted one ends at once where jax or TensorFlow are loaded: threads of theirs may still compile or read,
+    under which an exit in good order would take the interpreter away.
+    """
+    status = main()
+    if status == INTERRUPTED and {"jax", "tensorflow"} & sys.modules.keys():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    sys.exit(status)
 
 
 def run_pipeline(name: str, tokens: Sequence[str]) -> int:
@@ -250,7 +265,7 @@ def _status(run: Callable[[], Any], called: Sequence[Words], name: str = "xdesc"
         return failed(error.args[0] if isinstance(error, KeyError) and error.args else error)
     except KeyboardInterrupt:
         console.error("interrupted; finished work is kept")
-        return 130
+        return INTERRUPTED
     except Exception as error:
         said = " ".join([name, *called[-1]])
         cause = error if isinstance(error, ModuleNotFoundError) else error.__cause__

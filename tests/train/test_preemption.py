@@ -1,4 +1,4 @@
-"""SIGTERM: a checkpoint at the next dispatch, and a run that ends as if it had not been stopped."""
+"""SIGTERM, Ctrl-C: a checkpoint at the next dispatch, and a run that ends as if it had not been stopped."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ import jax
 import numpy as np
 import pytest
 
+from xdesc_jax import console
 from xdesc_jax.train.descriptors.run import train_descriptor
 from xdesc_jax.train.devices import Devices
-from xdesc_jax.train.preemption import Preempted, Stop
+from xdesc_jax.train.preemption import SIGNALS, Preempted, Stop
 from xdesc_jax.train.translators.run import train
 from xdesc_jax.train.translators.trained import load_model
 
 
-def terminate_at(number: int, monkeypatch) -> None:
-    """SIGTERM when so many batches have been placed."""
+def terminate_at(number: int, monkeypatch, by=signal.SIGTERM) -> None:
+    """A signal when so many batches have been placed."""
     original, placed = Devices.batches, []
 
     def batches_of(*arguments):
@@ -30,7 +31,7 @@ def terminate_at(number: int, monkeypatch) -> None:
         def place(group):
             placed.extend(group)
             if len(placed) - len(group) < number <= len(placed):
-                os.kill(os.getpid(), signal.SIGTERM)
+                os.kill(os.getpid(), by)
             return batches.place(group)
 
         return batches._replace(place=place)
@@ -43,20 +44,25 @@ def losses(run: Path) -> dict[int, float]:
     return {line["step"]: line["loss"] for line in lines if "loss" in line}
 
 
-@pytest.mark.parametrize("together", [1, 2])
+@pytest.mark.parametrize(
+    "together, by, status", [(1, signal.SIGTERM, 0), (2, signal.SIGTERM, 0), (1, signal.SIGINT, 130)]
+)
 def test_a_terminated_run_is_saved_and_ends_as_an_uninterrupted_one(
-    straight, toy_records, toy_config, tmp_path, monkeypatch, capsys, together
+    straight, toy_records, toy_config, tmp_path, monkeypatch, capsys, together, by, status
 ):
-    run, before = tmp_path / "run", signal.getsignal(signal.SIGTERM)
+    console.set_verbosity()  # as the command does
+    run, before = tmp_path / "run", [signal.getsignal(number) for number in SIGNALS]
     with monkeypatch.context() as changed:
-        terminate_at(7, changed)
+        terminate_at(7, changed, by)
         with pytest.raises(Preempted) as stopped:
             train(toy_config, toy_records, run, steps_per_dispatch=together)
     step = stopped.value.step
-    assert stopped.value.code == 0 and 5 <= step <= 8
-    assert f"SIGTERM: saved at step {step} of 48; started again, the run goes on from there" in capsys.readouterr().err
+    assert stopped.value.code == status and 5 <= step <= 8
+    assert (
+        f"{by.name}: saved at step {step} of 48; started again, the run goes on from there" in capsys.readouterr().err
+    )
     assert (run / "checkpoints" / f"{step:08d}").is_dir()
-    assert signal.getsignal(signal.SIGTERM) == before
+    assert [signal.getsignal(number) for number in SIGNALS] == before
     train(toy_config, toy_records, run, steps_per_dispatch=together)
     assert f"going on from step {step} " in capsys.readouterr().err
     found, expected = (jax.tree.leaves(load_model(path, "latest").networks) for path in (run, straight))
@@ -84,17 +90,18 @@ def descriptor_run_folder(descriptor_run, tmp_path) -> Path:
     return Path(shutil.copytree(descriptor_run, tmp_path / "uninterrupted"))
 
 
-def test_a_second_sigterm_does_what_it_did_before():
+@pytest.mark.parametrize("by", SIGNALS)
+def test_a_second_signal_does_what_it_did_before(by):
     seen = []
-    before = signal.signal(signal.SIGTERM, lambda *_: seen.append(1))
+    before = signal.signal(by, lambda *_: seen.append(1))
     try:
         with Stop() as stop:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), by)
             assert stop.here() and not seen
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), by)
             assert stop.here() and seen
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(by, before)
 
 
 def test_a_loop_in_another_thread_leaves_signals_alone():

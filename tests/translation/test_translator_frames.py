@@ -240,6 +240,6 @@ def test_rows_of_another_network_are_told_and_those_at_its_own_keypoints_are_not
         return [text for _, text in stream.findings()]
 
     elsewhere = of(middle, rng.normal(0, 0.06, 64), 9000)
-    assert told(elsewhere) == [] and "another implementation?" in told(elsewhere, "keypoint")[0]
+    assert told(elsewhere) == [] and "another implementation, or another detector?" in told(elsewhere, "keypoint")[0]
     (text,) = told(of(rng.permutation(middle), 0, 256))
     assert "another descriptor, or another order of values?" in text

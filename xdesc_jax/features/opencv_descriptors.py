@@ -33,6 +33,7 @@ from typing import Any
 import cv2
 import numpy as np
 
+from xdesc_jax.features.frames import ORB_SIGMAS
 from xdesc_jax.features.keypoints import Keypoints
 from xdesc_jax.features.opencv import opencv_keypoints
 from xdesc_jax.features.patches import extract_patches
@@ -41,8 +42,6 @@ Described = tuple[np.ndarray, np.ndarray]
 
 _ORB_PATCH_PX = 31
 _ORB_SCALE = 1.2  # between levels of its pyramid; both are OpenCV's defaults
-# AP on the Oxford sequences with SIFT keypoints: .43 at 12 or 13.5 sigma, .45 at 18.
-_ORB_SIGMAS = 18.0
 _ORB_FINEST = -4  # the photo enlarged 2.07 times; beyond, pixels show nothing new
 _SIFT_FACTOR = 6.75  # region over keypoint size
 _PATCHES_AT_ONCE = 1024
@@ -143,7 +142,7 @@ def orb_level(scales: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     The coarsest one shows the photo's shorter side as one patch.
     """
     coarsest = max(0, int(np.log(min(shape[:2]) / _ORB_PATCH_PX) / np.log(_ORB_SCALE)))
-    level = np.log(np.asarray(scales, np.float64) * (_ORB_SIGMAS / _ORB_PATCH_PX)) / np.log(_ORB_SCALE)
+    level = np.log(np.asarray(scales, np.float64) * (ORB_SIGMAS / _ORB_PATCH_PX)) / np.log(_ORB_SCALE)
     return np.clip(np.rint(level), _ORB_FINEST, coarsest).astype(int)
 
 

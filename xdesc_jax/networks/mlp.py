@@ -24,7 +24,7 @@ from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.networks import context as context_form
 from xdesc_jax.networks import frames as frame_form
 from xdesc_jax.networks.batch_norm import SyncBatchNormRelu
-from xdesc_jax.networks.context import Around
+from xdesc_jax.networks.context import Around, Layers
 from xdesc_jax.networks.folding import BN_EPSILON
 
 Variables = dict[str, Any]
@@ -141,7 +141,7 @@ class Context(nn.Module):
 
 
 def pooled(
-    layers: context_form.Layers, x: jax.Array, around: Around, matmul: str = "float32", precision: str = "highest"
+    layers: Layers, x: jax.Array, around: Around, matmul: str = "float32", precision: str = "highest"
 ) -> jax.Array:
     """`context.pool` of neighbours given by their rows; of float32 operands, all products are of one precision."""
 
@@ -165,8 +165,7 @@ def look_around(
         frames: of the keypoints [N, 2]; None, and so `other_frames`, where rows are of frame 'image'.
         other_frames, offsets: of the neighbours [N, K, 2], see `context.geometry`; sigmas over 0, also where none is.
         mask: [N, K] bool, which neighbours there are.
-        harmonics: of the orientations.
-        space: frame of the joint space; in one of frame 'keypoint' rows go without their frames.
+        harmonics, space: those of the joint space and its frame; in one of frame 'keypoint' rows go without frames.
     """
     turning = context_form.turning(space, harmonics)
     geometry = context_form.geometry(frames, other_frames, offsets, jnp, turning)

@@ -127,7 +127,7 @@ def fit(
 
     Raises:
         FloatingPointError: a loss or weight is not finite; names step, epoch and batch.
-        Preempted: SIGTERM came; the state is saved.
+        Preempted: SIGTERM or SIGINT came; the state is saved.
     """
     total = config.epochs * batches.per_epoch
     done = start.step
@@ -174,8 +174,9 @@ def fit(
 
         def preempted() -> Preempted:
             checkpoints.verify()
-            console.info(f"SIGTERM: saved at step {done:,} of {total:,}; started again, the run goes on from there")
-            return Preempted(done)
+            by = stop.by or "another host was asked to stop"
+            console.info(f"{by}: saved at step {done:,} of {total:,}; started again, the run goes on from there")
+            return Preempted(done, stop.status)
 
         compiled: set[int] = set()
         stopping = False

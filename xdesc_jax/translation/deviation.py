@@ -42,6 +42,8 @@ MAX_PHOTO_ROWS = 400
 # Of the mean of log2 of COLMAP's sigmas. 275 photos, one by one, differ from all by .12 (standard deviation) and .86 at
 # most; blurred ones by 1.6, so several photos' worth is needed. A diameter is twice its sigma, so 1 off.
 MAX_SIGMA_SHIFT = 0.9
+# More than any photo is off, blurred or in a view of half its size, is told from one: ORB's patch is 18 sigmas wide.
+FAR_SIGMA_SHIFT, FAR_ROWS = 2.5, 256
 MIN_PHOTOS = 64  # fewer say too little about how photos vary
 RIDGE = 0.02  # of the covariance's mean diagonal, added to it
 
@@ -133,7 +135,7 @@ class Deviation:
         if distance > limit:
             return (
                 f"means are off by {distance:.2f} of how photos vary (expected under {limit:.2f}): "
-                "another implementation?"
+                "another implementation, or another detector?"
             )
         return None
 
@@ -177,10 +179,10 @@ class SigmaDeviation:
 
     def message(self) -> str | None:
         """How the sigmas seen so far deviate; None where they do not, or where they are too few to tell."""
-        if self.keypoints < MIN_ROWS_FINE:
+        if self.keypoints < FAR_ROWS:
             return None
         shift = self._sum / self.keypoints - self._expected
-        if abs(shift) <= MAX_SIGMA_SHIFT:
+        if abs(shift) <= (MAX_SIGMA_SHIFT if self.keypoints >= MIN_ROWS_FINE else FAR_SIGMA_SHIFT):
             return None
         return f"their sigmas are {2**shift:.2g} times as large in the mean: diameters, or another detector?"
 
