@@ -155,7 +155,7 @@ def reconstruct(
         )
         with console.status("reading the inputs"):
             hashes = {
-                "features": [input_hash(path) for path in sources],
+                "features": feature_set.hashes(),
                 "matches": matches and input_hash(matches),
             }
         config = {

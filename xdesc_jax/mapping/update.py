@@ -29,7 +29,7 @@ from xdesc_jax.features.frames import of_features
 from xdesc_jax.features.store import ImageFeatures, StoreWriter
 from xdesc_jax.files.claim import beside, claimed
 from xdesc_jax.files.journal import Journal
-from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, input_hash, recorded, write_json
+from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, recorded, write_json
 from xdesc_jax.localization.finished import recall
 from xdesc_jax.localization.localize import model_hash
 from xdesc_jax.localization.map import LocalizationMap
@@ -141,14 +141,14 @@ def update(
         settings: dict[str, Any] = {
             "stage": "map update",
             "reconstruction": model_hash(reconstruction),
-            "features": [input_hash(path) for path in known.paths],
+            "features": known.hashes(),
             "queries": content_hash(queries),
-            "new_features": [input_hash(path) for path in new.paths],
+            "new_features": new.hashes(),
             "batch": batch,
             "retrieval": retrieval,
             "model": content_hash(model) if model is not None else None,
             "test_queries": content_hash(test_queries) if test_queries is not None else None,
-            "test_features": [input_hash(path) for path in test.paths] if test_queries is not None else [],
+            "test_features": test.hashes() if test_queries is not None else [],
             "assume_focal": assume_focal,
             "reference": model_hash(reference) if reference is not None else None,
             "scale": scale,
