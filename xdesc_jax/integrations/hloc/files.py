@@ -93,7 +93,10 @@ def read_matches(path: Path | str, names: Collection[str] = ()) -> Iterator[Pair
     with MatchFile(path, names) as file:
         for a, b in file.pairs():
             indices, scores = file.read(a, b)
-            yield PairMatches(a, b, int(indices[:, 0].max(initial=-1)) + 1, indices, scores)
+            rows0 = file.rows(a, b)
+            if rows0 is None:  # matches alone: as many as they need
+                rows0 = int(indices[:, 0].max(initial=-1)) + 1
+            yield PairMatches(a, b, rows0, indices, scores)
 
 
 def write_matches(path: Path | str, matches: Iterable[PairMatches]) -> Path:
@@ -102,8 +105,9 @@ def write_matches(path: Path | str, matches: Iterable[PairMatches]) -> Path:
     Raises:
         ValueError: a pair twice, or two photos that hloc takes for one.
     """
+    names: dict[str, str] = {}
     with MatchWriter(path) as writer:
         for found in matches:
-            check_names((found.name0, found.name1))
+            check_names((found.name0, found.name1), names)
             writer.write(found.name0, found.name1, found.rows0, found.indices, found.scores)
     return Path(path)
