@@ -292,9 +292,15 @@ def _step(
         return step
     localizer, found = updated.localizer, {}
     for name, camera in cameras.items():
-        photo = test.read(name)
+        try:
+            photo, held = test.read(name), _held(test, name)
+        except ValueError as error:  # of this photo alone
+            found[name] = Localization("failed", reason=str(error))
+            if not photos:  # once, and not after every batch
+                console.warn(f"a test photo fails: {error}")
+            continue
         work = partial(
-            localizer.localize, photo.keypoints, photo.usable_rows(), camera, descriptor=_held(test, name),
+            localizer.localize, photo.keypoints, photo.usable_rows(), camera, descriptor=held,
             exclude=(name,), frames=of_features(photo),
         )  # fmt: skip
         found[name] = recall(journal, f"test {photos} {name}", work)
