@@ -9,9 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
-
-import numpy as np
 
 from xdesc_jax.descriptors import DescriptorSpec, get_spec
 from xdesc_jax.features.store import FeatureStore, ImageFeatures, StoreWriter
@@ -19,16 +16,7 @@ from xdesc_jax.files.whole import atomic
 from xdesc_jax.matching.matches import MatchFile, MatchWriter, check_names
 from xdesc_jax.matching.pairs import Pair, pair_line
 from xdesc_jax.matching.pairs import read_pairs as read_listed
-
-
-class PairMatches(NamedTuple):
-    """Matches of two photos: `rows0` keypoints of the first, indices [M, 2] int32 and scores [M] float32."""
-
-    name0: str
-    name1: str
-    rows0: int
-    indices: np.ndarray
-    scores: np.ndarray
+from xdesc_jax.matching.parts import PairMatches
 
 
 def read_pairs(path: Path | str, names: Collection[str] = ()) -> list[Pair]:
