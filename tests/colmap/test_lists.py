@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from xdesc_jax.colmap.camera_models import guessed_camera
+from xdesc_jax.colmap.camera_models import guessed_pinhole
 from xdesc_jax.colmap.lists import read_names, read_poses, read_queries, write_poses
 from xdesc_jax.colmap.model import Camera, Pose
 
@@ -63,7 +63,7 @@ def test_empty_missing_and_binary_lists_are_refused(tmp_path):
 
 
 def test_guess_is_flagged():
-    assert guessed_camera((600, 800)) == Camera("SIMPLE_PINHOLE", 600, 800, (960, 300, 400), known=False)
+    assert guessed_pinhole(600, 800) == Camera("SIMPLE_PINHOLE", 600, 800, (960, 300, 400), known=False)
 
 
 def test_poses_are_read_back_with_all_their_digits(tmp_path):

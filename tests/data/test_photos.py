@@ -41,7 +41,7 @@ def rows_of(folder, split):
 def test_rows_are_the_valid_ones_of_each_photo_with_their_patches(photos, straight):
     assert straight.photos == tuple(sorted(NAMES)) and straight.has_patches
     found = {split: rows_of(straight.path, split) for split in ("train", "validation")}
-    settings = ExtractSettings(("brief", "sift"), **SETTINGS)
+    settings = ExtractSettings(("brief", "sift"), **SETTINGS, patches=True)
     for index, name in enumerate(straight.photos):
         expected = extract_photo(photos / name, settings)
         valid = expected.valid & expected.descriptors["sift"].any(axis=1)

@@ -1,5 +1,6 @@
 """Extraction that was finished, stopped or killed before, and extraction in several processes."""
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -139,6 +140,34 @@ def test_part_of_another_photo_or_setting_is_not_used(photos, tmp_path, detected
     settings = ExtractSettings(**SETTINGS, max_keypoints=limit)
     list(extract_parts(photos, ["A.png", "a.png"], settings, parts))
     assert detected == (["a.png"] if change == "photo" else ["A.png", "a.png"])
+
+
+def test_patches_are_kept_where_they_are_wanted_alone(photos, tmp_path, detected):
+    parts, plain = tmp_path / "parts", ExtractSettings(**SETTINGS)
+    wanted = dataclasses.replace(plain, patches=True)
+    sizes = []
+    for settings, works in ((plain, True), (plain, False), (wanted, True), (wanted, False), (plain, False)):
+        detected.clear()
+        [(_, found)] = extract_parts(photos, ["a.png"], settings, parts)
+        assert detected == ["a.png"] * works and len(found) > 9
+        assert found.patches.shape == (len(found) if settings.patches else 0, 32, 32)
+        with np.load(part_path(parts, "a.png")) as arrays:
+            sizes.append(arrays["patches"].nbytes)
+    assert sizes[:2] == [0, 0] and set(sizes[2:]) == {1024 * len(found)}
+
+
+def test_a_photo_that_is_replaced_before_it_is_read_stops_the_run(photos, tmp_path, monkeypatch):
+    original = workers.detect_photo
+
+    def replacing(path, *rest):
+        if path.name == "A.png":
+            (photos / "a.png").write_bytes(path.read_bytes())
+        return original(path, *rest)
+
+    monkeypatch.setattr(workers, "detect_photo", replacing)
+    with pytest.raises(ValueError, match=r"a\.png: the photo has changed during the run; start it again"):
+        extract(photos, tmp_path / "out", **SETTINGS)
+    assert not (tmp_path / "out" / "opencv-sift.h5").exists()
 
 
 def test_leftover_of_a_killed_writer_is_removed(photos, tmp_path):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 
@@ -30,6 +32,23 @@ def test_a_folder_is_replaced_as_a_whole(tmp_path):
         temporary.mkdir()
         (temporary / "new").touch()
     assert [p.name for p in target.iterdir()] == ["new"]
+
+
+def test_a_folder_that_cannot_be_replaced_stays(tmp_path, monkeypatch):
+    target = tmp_path / "folder"
+    target.mkdir()
+    (target / "old").touch()
+    replace = os.replace
+
+    def refused(source, to):
+        if str(source).endswith(".partial"):
+            raise PermissionError(errno.EACCES, "Permission denied", source)
+        replace(source, to)
+
+    monkeypatch.setattr(os, "replace", refused)
+    with pytest.raises(PermissionError, match=f"'{target}'$"), atomic(target) as temporary:
+        temporary.mkdir()
+    assert list(tmp_path.iterdir()) == [target] and [p.name for p in target.iterdir()] == ["old"]
 
 
 def test_a_staged_file_has_its_own_name_and_appears_when_it_is_whole(tmp_path):

@@ -289,14 +289,33 @@ def test_a_rig_that_has_the_next_id_is_no_obstacle(place, translated, new, tmp_p
     assert pycolmap.Reconstruction(tmp_path / "out" / "model").num_reg_images() == len(place.names) + 2
 
 
-def test_a_damaged_photo_fails_alone(place, translated, new, tmp_path):
-    damaged = rewrite(place.features["own-b"], tmp_path / "damaged.h5", lambda n, p: p)
-    with h5py.File(damaged, "a") as file:
+@pytest.fixture
+def damaged(place, tmp_path):
+    """Features whose first query has fewer rows than keypoints."""
+    path = rewrite(place.features["own-b"], tmp_path / "damaged.h5", lambda n, p: p)
+    with h5py.File(path, "a") as file:
         del file[place.queries[0]]["descriptors"]
         file[place.queries[0]]["descriptors"] = np.zeros((WIDTH, 3), np.float32)
+    return path
+
+
+def test_a_damaged_photo_fails_alone(place, translated, new, damaged, tmp_path):
     assert run(place, tmp_path / "out", translated, new, new_features=damaged) == 0
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert list(summary["failed"]) == [place.queries[0]] and summary["registered"] == [place.queries[1]]
+
+
+def test_a_damaged_test_photo_is_not_localised_and_named_once(place, translated, new, damaged, tmp_path, capsys):
+    lines = new.read_text().splitlines(keepends=True)
+    (tmp_path / "test.txt").write_text(lines[0])
+    (tmp_path / "new.txt").write_text(lines[1])
+    words = ["--test-queries", tmp_path / "test.txt", "--test-features", damaged]
+    assert run(place, tmp_path / "out", translated, tmp_path / "new.txt", *words) == 0
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["registered"] == [place.queries[1]]
+    assert [step["test"] for step in summary["steps"]] == [{"localized": 0, "median_inliers": 0}] * 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert told.count("a test photo fails: ") == 1 and f"{place.queries[0]!r}: descriptors have shape" in told
 
 
 def test_new_photos_are_native_afterwards_and_the_others_are_not(place, translated, new, tmp_path):

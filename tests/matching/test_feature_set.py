@@ -1,17 +1,26 @@
 """One view of photos in feature files and databases."""
 
+import contextlib
 import json
+import shutil
+import sqlite3
+from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 
+from tests.support.databases import edit
 from tests.support.feature_files import write_store
+from xdesc_jax import cli
 from xdesc_jax.colmap.bindings.api import pycolmap
+from xdesc_jax.colmap.cameras import choose_intrinsics
 from xdesc_jax.colmap.database_writer import DatabaseWriter
 from xdesc_jax.descriptors import get_spec, unit_rows
 from xdesc_jax.features.keypoints import Keypoints, to_colmap
 from xdesc_jax.features.store import ImageFeatures, StoreWriter
+from xdesc_jax.files.whole import input_hash
+from xdesc_jax.mapping.build import build_database
 from xdesc_jax.matching.feature_set import FeatureSet
 
 XY = np.array([[3.25, 4.5], [10, 0], [7, 7]], np.float32)
@@ -145,3 +154,61 @@ def test_of_two_calibrated_ratios_the_strictest_counts(tmp_path):
     for paths in ("ab", "ba"):
         with FeatureSet([tmp_path / f"{name}.h5" for name in paths]) as features:
             assert features.ratios == {"brief->sift": 0.8, "brief->orb": 0.7}
+
+
+@contextlib.contextmanager
+def rows_gone_in_the_log(database):
+    """What another program wrote into a database of mode WAL, whose own file holds nothing of it yet."""
+    with contextlib.closing(sqlite3.connect(database)) as writer:
+        writer.execute("UPDATE descriptors SET data = zeroblob(length(data))")
+        writer.commit()
+        before = database.read_bytes()
+        yield
+        assert database.read_bytes() == before
+
+
+def test_files_are_known_again_by_their_content_and_databases_by_their_log_too(database, tmp_path):
+    hardnet = write_store(tmp_path, "hardnet", ["a.jpg"])
+    edit(database, "PRAGMA journal_mode=WAL")
+    with FeatureSet([hardnet, database]) as features:
+        assert features.hashes() == [input_hash(hardnet), input_hash(database)]
+        with rows_gone_in_the_log(database):
+            of_store, of_database = features.hashes()
+            assert of_store == input_hash(hardnet) and of_database != input_hash(database)
+
+
+@pytest.fixture(scope="module")
+def mapped(place, tmp_path_factory):
+    """Folder with all photos of a place in `map.db`, their matches, and the list of the queries."""
+    folder = tmp_path_factory.mktemp("mapped")
+    (folder / "queries.txt").write_text(place.query_list)
+    store = place.features["own-b"]
+    assert cli.main(["match", str(store), str(folder / "m.h5"), "--pairs", "exhaustive"]) == 0
+    with FeatureSet([store]) as features:
+        cameras = choose_intrinsics(dict.fromkeys(features.names, (1024, 768)), own=place.cameras)
+        build_database(folder / "map.db", features, cameras, folder / "m.h5")
+    edit(folder / "map.db", "PRAGMA journal_mode=WAL")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "match IN OUT --pairs exhaustive",
+        "retrieve IN OUT --model MODEL",
+        "localize MAP OUT --features IN --queries LIST --pairs exhaustive",
+        "reconstruct IN OUT --matches MATCHES --threads 1",
+        "map update MAP OUT --features IN --queries LIST --new-features STORE",
+        "map update MAP OUT --features STORE --queries LIST --new-features IN",
+    ],
+)
+def test_a_database_whose_log_has_grown_is_another_input(place, mapped, tmp_path, capsys, words):
+    source = Path(shutil.copy(mapped / "map.db", tmp_path))
+    named = {"IN": source, "OUT": tmp_path / "out.h5", "STORE": place.features["own-b"], "MODEL": place.translator}
+    named |= {"MAP": place.model, "LIST": mapped / "queries.txt", "MATCHES": mapped / "m.h5"}
+    given = [str(named.get(word, word)) for word in words.split()]
+    assert cli.main(given) == 0 and cli.main(given) == 0
+    assert "up to date" in capsys.readouterr().out
+    with rows_gone_in_the_log(source):
+        assert cli.main(given) == 2
+    assert "choose another output or pass --overwrite" in " ".join(capsys.readouterr().err.split())

@@ -16,7 +16,7 @@ from xdesc_jax.features import store
 from xdesc_jax.features.store import FeatureStore, ImageFeatures, StoreWriter
 from xdesc_jax.files.claim import beside
 from xdesc_jax.matching import match as match_stage
-from xdesc_jax.matching.matches import MatchFile, MatchWriter
+from xdesc_jax.matching.matches import Extent, MatchFile, MatchWriter
 from xdesc_jax.matching.nearest import match as match_rows
 
 PLAIN = DescriptorSpec("plain", 16)
@@ -123,6 +123,16 @@ def test_matches_are_read_in_either_order(tmp_path):
         assert indices.tolist() == [[3, 1], [0, 4]] and scores.tolist() == [0.5, 0.75]
         with pytest.raises(KeyError, match="m.h5: no matches of 'b' and 'c'"):
             file.read("b", "c")
+
+
+def test_keypoints_of_both_photos_are_counted_where_the_file_says_how_many(tmp_path):
+    none, extents = (np.zeros((0, 2), np.int32), np.zeros(0, np.float32)), [Extent(n, np.zeros(2)) for n in (5, 7)]
+    with MatchWriter(tmp_path / "m.h5") as writer:
+        writer.write("a", "b", 5, *none)
+        writer.write("a", "c", 5, *none, tuple(extents))
+    with MatchFile(tmp_path / "m.h5") as file:
+        assert file.rows("a", "b") == 5 and file.rows("b", "a") is None
+        assert file.rows("a", "c") == 5 and file.rows("c", "a") == 7
 
 
 def test_a_pair_is_not_written_twice(tmp_path):

@@ -7,6 +7,7 @@ import gc
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 
 import jax
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from tests.support.root import ROOT
+from tests.support.stopped import Calls
 from xdesc_jax.train import checkpoint
 from xdesc_jax.train.checkpoint import Checkpoints, Position
 from xdesc_jax.train.state import TrainState
@@ -89,6 +91,19 @@ def test_a_run_with_a_damaged_metrics_file_is_read_and_goes_on(straight, tmp_pat
     told = "".join("".join(record.getMessage() for record in caplog.records).split())
     assert "metrics/metrics:notvalidJSON" in told and f"step{int(last.name)}isnotused" in told and not last.exists()
     assert [path.name.split("-")[0] for path in (run / "unusable").iterdir()] == [last.name]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # orbax leaves its event loop behind
+def test_what_reads_a_state_is_closed_with_the_folder_that_leaves_out_damaged_ones(straight, tmp_path, monkeypatch):
+    run, _ = damaged(straight, tmp_path / "run", "metrics/metrics", "cut")
+    views = tmp_path / "views"
+    views.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(views))
+    opened, restore = [], Checkpoints.restore
+    monkeypatch.setattr(Checkpoints, "restore", lambda self, *a: opened.append(self) or restore(self, *a))
+    closed = Calls(monkeypatch, checkpoint.ocp.CheckpointManager, "close")
+    load_model(run, "latest")
+    assert len(opened) == closed.done == 1 and list(views.iterdir()) == []
 
 
 def test_a_state_is_hashed_and_read_back_beside_the_training(tmp_path, monkeypatch):

@@ -91,10 +91,11 @@ def parse_camera(text: str, where: str) -> Camera:
     return camera
 
 
-def guessed_camera(size: tuple[int, int]) -> Camera:
-    """The camera of a photo of (width, height) px of which nothing else is known; `known` is False."""
-    width, height = size
-    return Camera("SIMPLE_PINHOLE", width, height, (FOCAL_GUESS * max(size), width / 2, height / 2), known=False)
+def guessed_pinhole(width: int, height: int) -> Camera:
+    """The camera to localise a photo with of which nothing but its size (px) is known: without distortion, since a pose
+    refines the focal length alone; `known` is False."""
+    params = (FOCAL_GUESS * max(width, height), width / 2, height / 2)
+    return Camera("SIMPLE_PINHOLE", width, height, params, known=False)
 
 
 def number(word: str) -> float:

@@ -196,7 +196,11 @@ def pair_records(parts: Sequence[Part]) -> list[RecordInfo]:
 
 
 def validation_rows(part: Part, rows: int) -> Columns:
-    """The first `rows` rows of a folder's validation split, one of each point: {'patch', 'pair', 'point'}."""
+    """The first `rows` rows of a folder's validation split, one of each point: {'patch', 'pair', 'point'}.
+
+    Raises:
+        ValueError: they are of fewer than 2 points, of which none has a wrong partner.
+    """
     found: list[Columns] = []
     for batch in open_source(part.path, "validation", min(rows, 1024), columns=COLUMNS).epoch(0):
         found.append({name: batch[name][batch[MASK]] for name in COLUMNS})
@@ -204,4 +208,7 @@ def validation_rows(part: Part, rows: int) -> Columns:
             break
     columns = {name: np.concatenate([b[name] for b in found])[:rows] for name in COLUMNS}
     first = np.sort(np.unique(columns[POINT], return_index=True)[1])
+    if len(first) < 2:
+        told = f"{len(first)} in its first {len(columns[POINT])} rows"
+        raise ValueError(f"{part.path}: the validation split has too few points: {told}, expected at least 2")
     return {name: x[first] for name, x in columns.items()}

@@ -145,7 +145,7 @@ class PhotoReader:
 
     def _rows(self, source: KeypointFile | None, extractors: Extractors, name: str) -> Columns:
         stamp = photo_stamp(self.root / name)
-        photo = load_part(self.parts, name, self.keys, stamp)
+        photo = load_part(self.parts, name, self.keys, stamp, self.settings.patches)
         if photo is None:
             photo = extract_photo(self.root / name, self.settings, source.read(name) if source else None, extractors)
             # Several processes, whose ids may be equal on several hosts, may have the same photo in work.

@@ -14,8 +14,10 @@ import numpy as np
 from xdesc_jax import console
 from xdesc_jax.data.plan import split_photos
 from xdesc_jax.data.schema import VALIDATION
-from xdesc_jax.features.images import list_photos, read_gray
+from xdesc_jax.features.images import list_photos, read_gray, write_png
+from xdesc_jax.features.parts import photo_stamp
 from xdesc_jax.features.warp import WarpSettings, draw_view, render
+from xdesc_jax.files.claim import beside, claimed
 from xdesc_jax.files.whole import already_done, atomic, config_hash, recorded, write_json
 
 FILE = "scenes.json"
@@ -47,8 +49,9 @@ def scenes(
         overwrite: make the folder anew even if it is there.
 
     Raises:
-        ValueError: no photo, none kept out of training, or settings out of range.
-        FileExistsError: `out` was made with other settings.
+        ValueError: no photo, one that cannot be read, none kept out of training, or settings out of range.
+        FileExistsError: `out` was made with other settings or photos.
+        InUse: another process makes it.
     """
     if views < 1 or (limit is not None and limit < 1):
         raise ValueError(f"views is {views} and limit {limit}, expected at least 1")
@@ -64,15 +67,17 @@ def scenes(
         names = kept_out
     if limit is not None and len(names) > limit:
         names = sorted(np.random.default_rng(seed).choice(names, limit, replace=False).tolist())
-    config = {"photos": names, "views": views, "seed": seed, "warp": dataclasses.asdict(warp)}
     told = {"photos": f"{photos} ({console.counted(len(names), 'photo')} of it)", "views": views, "limit": limit}
     told |= {"validation_share": validation_share, "seed": seed, "warp": warp}
     console.settings(f"xdesc scenes -> {out}", told, scenes)
+    with console.status("reading the photos"):
+        contents = config_hash([photo_stamp(photos / name) for name in names])
+    config = {"photos": names, "contents": contents, "views": views, "seed": seed, "warp": dataclasses.asdict(warp)}
     found = recorded(out / FILE)
     if already_done(out, found, config_hash(config), overwrite):
         console.up_to_date(out)
         return out
-    with atomic(out) as folder:
+    with claimed(beside(out), "xdesc scenes", out), atomic(out) as folder:
         folder.mkdir()
         for number, name in enumerate(console.track(names, "warping", "photos")):
             rng = np.random.default_rng([seed, int(config_hash(name), 16)])
@@ -83,11 +88,8 @@ def scenes(
 
 
 def _write(folder: Path, gray: np.ndarray, views: int, warp: WarpSettings, rng: np.random.Generator) -> None:
-    import cv2
-
-    folder.mkdir()
-    cv2.imwrite(str(folder / "1.png"), gray)
+    write_png(folder / "1.png", gray)
     for k in range(1, views + 1):
         view = draw_view(rng, (gray.shape[1], gray.shape[0]), warp, effort=k / views)
-        cv2.imwrite(str(folder / f"{k + 1}.png"), render(gray, view))
+        write_png(folder / f"{k + 1}.png", render(gray, view))
         np.savetxt(folder / f"H_1_{k + 1}", view.homography / view.homography[2, 2])

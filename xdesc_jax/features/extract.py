@@ -135,7 +135,7 @@ def extract(
         counts = [_counts(f) for _, f in console.track(found, "extracting", "photos", len(names))]
         if not counts:
             raise ValueError(f"{photos}: no photo can be read, first of {len(names)}: {skipped[names[0]]}")
-        read = [name for name in names if name not in skipped]
+        read = {name: stamp for name, stamp in listing if name not in skipped}
         done = console.track(_parts(photos, read, parts, settings, keys), "writing", "photos", len(read))
         _assemble(out, todo, hashes, done)
         _report(photos, out, asked, todo, hashes, counts, skipped, seconds)
@@ -251,7 +251,7 @@ def extract_parts(
         def job(name: str) -> Job | PhotoFeatures:
             path = Path(root) / name
             stamp = photo_stamp(path)
-            done = load_part(parts_dir, name, keys, stamp)
+            done = load_part(parts_dir, name, keys, stamp, settings.patches)
             if done is not None:
                 return done
             extractors.start()  # what it cannot do is better said before any work
@@ -333,10 +333,11 @@ def _finished(path: Path, name: str, expected: str, overwrite: bool) -> bool:
 
 
 def _parts(
-    root: Path, names: list[str], parts: Path, settings: ExtractSettings, keys: dict[str, str]
+    root: Path, stamps: dict[str, list[int]], parts: Path, settings: ExtractSettings, keys: dict[str, str]
 ) -> Iterator[tuple[str, PhotoFeatures]]:
-    for name in names:
-        features = load_part(parts, name, _keys_of(settings, keys), photo_stamp(root / name))
+    """The finished photos; raises ValueError where one was read as another than was listed, with its `photo_stamp`."""
+    for name, stamp in stamps.items():
+        features = load_part(parts, name, _keys_of(settings, keys), stamp, settings.patches)
         if features is None:
             raise ValueError(f"{root / name}: the photo has changed during the run; start it again")
         yield name, features

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from xdesc_jax.features.keypoints import Keypoints
-from xdesc_jax.features.photo import PhotoFeatures
+from xdesc_jax.features.photo import NO_PATCHES, PhotoFeatures
 from xdesc_jax.files.whole import atomic, content_hash
 
 _DESCRIPTOR = "descriptor "
@@ -69,11 +69,14 @@ def save_part(folder: Path, name: str, features: PhotoFeatures, keys: dict[str, 
         np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
-def load_part(folder: Path, name: str, keys: dict[str, str], stamp: list[int]) -> PhotoFeatures | None:
+def load_part(
+    folder: Path, name: str, keys: dict[str, str], stamp: list[int], patches: bool = False
+) -> PhotoFeatures | None:
     """The features of a photo, or None where its part is missing, cut short, or of another configuration.
 
     Args:
-        As `save_part`; the part may hold more descriptors than `keys` names.
+        folder, name, keys, stamp: as of `save_part`; the part may hold more descriptors than `keys` names.
+        patches: whether they are wanted; then a part without is of no use.
     """
     try:
         with part_path(folder, name).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
@@ -81,10 +84,13 @@ def load_part(folder: Path, name: str, keys: dict[str, str], stamp: list[int]) -
             made = {descriptor: about["keys"].get(descriptor) for descriptor in keys}
             if (about["name"], about["stamp"], made) != (name, stamp, keys):
                 return None
+            kept = arrays["patches"] if patches else NO_PATCHES
+            if patches and len(kept) != len(arrays["xy"]):
+                return None
             affine = arrays.get("affine")
             return PhotoFeatures(
                 Keypoints(arrays["xy"], arrays["scales"], arrays["oris"], affine, bool(arrays["framed"])),
-                arrays["patches"],
+                kept,
                 {descriptor: arrays[_DESCRIPTOR + descriptor] for descriptor in keys},
                 arrays["valid"],
                 (int(arrays["image_size"][0]), int(arrays["image_size"][1])),

@@ -22,7 +22,7 @@ from xdesc_jax.features.store import ImageFeatures
 
 DETECTORS = ("colmap", "opencv")
 COLMAP_SIFT = "colmap-sift"
-_NO_PATCHES = np.zeros((0, 32, 32), np.uint8)
+NO_PATCHES = np.zeros((0, 32, 32), np.uint8)
 
 
 def detectors() -> list[str]:
@@ -138,7 +138,8 @@ class PhotoFeatures:
 
     Attributes:
         keypoints: N keypoints.
-        patches: uint8 [N, 32, 32], or [0, 32, 32] where keypoints have no scales.
+        patches: uint8 [N, 32, 32]; [0, 32, 32] where keypoints have no scales, and, once all is described, where the
+            settings do not want them.
         descriptors: name -> [N, stored_width] in the stored form; rows not valid are zero.
         valid: bool [N], the same for all descriptors.
         image_size: (width, height) in px.
@@ -192,7 +193,7 @@ def detect_photo(path: Path | str, settings: ExtractSettings, given: GivenKeypoi
     """Keypoints, patches, and those descriptors that come from the detector or the photo; nothing before a network has
     found the keypoints."""
     if settings.detector is not None:
-        return PhotoFeatures(keypoints.empty(), _NO_PATCHES, {}, np.zeros(0, bool), (0, 0))
+        return PhotoFeatures(keypoints.empty(), NO_PATCHES, {}, np.zeros(0, bool), (0, 0))
     rgb = images.read_rgb(path) if settings.keypoints == "colmap" else None
     gray = images.read_gray(path)
     image_size = (gray.shape[1], gray.shape[0])
@@ -203,7 +204,7 @@ def detect_photo(path: Path | str, settings: ExtractSettings, given: GivenKeypoi
         points, colmap_sift = keypoints.detect_colmap(rgb, settings.first_octave, settings.max_keypoints, settings.nms)
     else:
         points = keypoints.detect_opencv(gray, settings.max_keypoints, settings.nms)
-    patches, valid = extract_patches(gray, points) if points.framed else (_NO_PATCHES, np.ones(len(points), bool))
+    patches, valid = extract_patches(gray, points) if points.framed else (NO_PATCHES, np.ones(len(points), bool))
     descriptors = {}
     if COLMAP_SIFT in settings.descriptors:
         descriptors[COLMAP_SIFT] = _checked_sift(colmap_sift, points, given)
@@ -219,7 +220,8 @@ def detect_photo(path: Path | str, settings: ExtractSettings, given: GivenKeypoi
 def describe_photo(
     path: Path | str, features: PhotoFeatures, settings: ExtractSettings, extractors: Extractors | None
 ) -> PhotoFeatures:
-    """Adds to what `detect_photo` gave the descriptors of networks and of patches; clears the rows that are not valid.
+    """Adds to what `detect_photo` gave the descriptors of networks and of patches; clears the rows that are not valid,
+    and leaves out patches that are not wanted for themselves.
 
     Raises:
         UnreadablePhoto: the photo cannot be read any more, or is too small for a network.
@@ -238,7 +240,8 @@ def describe_photo(
     for name in settings.descriptors:
         cleared[name] = descriptors[name].copy()
         cleared[name][~features.valid] = 0
-    return dataclasses.replace(features, descriptors=cleared)
+    patches = features.patches if settings.patches else NO_PATCHES
+    return dataclasses.replace(features, descriptors=cleared, patches=patches)
 
 
 def _with_networks(
@@ -255,7 +258,7 @@ def _with_networks(
         every = np.ones(len(kept), bool)
         found = {detector: rows[kept]}
         size = (rgb.shape[1], rgb.shape[0])
-        features = PhotoFeatures(keypoints.positions(xy[kept]), _NO_PATCHES, found, every, size, scores[kept])
+        features = PhotoFeatures(keypoints.positions(xy[kept]), NO_PATCHES, found, every, size, scores[kept])
         features = _sampled(features, settings)
     descriptors, valid = dict(features.descriptors), features.valid
     for name in settings.names("network"):

@@ -43,7 +43,11 @@ def atomic(path: Path | str) -> Iterator[Path]:
             # A folder cannot be replaced in one go: the old one steps aside until the new one is there.
             aside = path.with_name(f".{path.name}.{os.getpid()}.old")
             os.replace(path, aside)
-            os.replace(temporary, path)
+            try:
+                os.replace(temporary, path)
+            except OSError:
+                os.replace(aside, path)
+                raise
             shutil.rmtree(aside)
         else:
             os.replace(temporary, path)

@@ -17,7 +17,7 @@ from xdesc_jax import console
 from xdesc_jax.files.whole import atomic
 from xdesc_jax.inspection import match_drawing
 from xdesc_jax.inspection.match_drawing import Drawing, Scale
-from xdesc_jax.inspection.shown_matches import ListedPair, PairMatches, ShownMatches
+from xdesc_jax.inspection.shown_matches import ListedPair, ShownMatches, ShownPair
 from xdesc_jax.inspection.shown_photos import read_photo
 from xdesc_jax.reports.chart import chart
 from xdesc_jax.reports.page import write_page
@@ -36,7 +36,7 @@ class Coloring:
 
     Attributes:
         scale: of the values.
-        field: of `PairMatches` that holds the values; None for one colour.
+        field: of `ShownPair` that holds the values; None for one colour.
         text: how the values come about, for people.
     """
 
@@ -44,7 +44,7 @@ class Coloring:
     field: str | None
     text: str
 
-    def values(self, found: PairMatches) -> np.ndarray | None:
+    def values(self, found: ShownPair) -> np.ndarray | None:
         """A value a match."""
         return None if self.field is None else getattr(found, self.field)
 
@@ -63,7 +63,7 @@ def shown_pairs(pairs: Sequence[ListedPair], most: int) -> list[ListedPair]:
     return some[: most - few] + some[len(some) - few :]
 
 
-def coloring(found: Sequence[PairMatches], scores_are: str | None) -> Coloring:
+def coloring(found: Sequence[ShownPair], scores_are: str | None) -> Coloring:
     """Ratios where all pairs have them, else the scores of the file, else one colour."""
     ratios = [pair.ratios for pair in found if pair.ratios is not None]
     if len(ratios) == len(found):
@@ -82,7 +82,7 @@ def coloring(found: Sequence[PairMatches], scores_are: str | None) -> Coloring:
     return Coloring(match_drawing.ratio_scale(np.zeros(0)), None, f"nothing, the file holds no scores. {why}")
 
 
-def drawing(found: PairMatches, colored: Coloring, photos: Path, max_matches: int) -> Drawing:
+def drawing(found: ShownPair, colored: Coloring, photos: Path, max_matches: int) -> Drawing:
     """What is drawn of a pair; reads its photos."""
     pixels = [
         read_photo(photos, name, size, keypoints, file)
@@ -97,7 +97,7 @@ def drawing(found: PairMatches, colored: Coloring, photos: Path, max_matches: in
     )  # fmt: skip
 
 
-def caption(found: PairMatches, drawn: Drawing) -> str:
+def caption(found: ShownPair, drawn: Drawing) -> str:
     """For instance '318 matches of 1,200 and 1,180 keypoints; ratio 0.71 in the middle; 300 drawn'."""
     counts = [len(keypoints) for keypoints in found.keypoints]
     text = f"{count(len(found.indices), 'match', 'matches')} of {counts[0]:,} and {counts[1]:,} keypoints"
@@ -119,7 +119,7 @@ def count(number: int, one: str, several: str) -> str:
 
 def write_picture(
     out: Path, matches: ShownMatches, pair: ListedPair, photos: Path, max_matches: int
-) -> tuple[Path, PairMatches]:
+) -> tuple[Path, ShownPair]:
     """Writes a picture of one pair, with its names, counts and the scale of its colours."""
     found = matches.read(pair)
     colored = coloring([found], matches.scores_are)
@@ -210,7 +210,7 @@ def _answer(matches: ShownMatches, values: Mapping[Any, np.ndarray | None], colo
     return Answer(f"{text}.", numbers)
 
 
-def _colors(colored: Coloring, read: Sequence[PairMatches]) -> Section:
+def _colors(colored: Coloring, read: Sequence[ShownPair]) -> Section:
     values = [found for pair in read if (found := colored.values(pair)) is not None]
     words = f"Colours say {colored.text}"
     parts: list[Part] = []

@@ -58,8 +58,8 @@ class ListedPair:
 
 
 @dataclasses.dataclass(frozen=True)
-class PairMatches:
-    """The matches of two photos.
+class ShownPair:
+    """The matches of two photos, with what is shown of them.
 
     Attributes:
         pair: which, with their counts.
@@ -161,7 +161,7 @@ class ShownMatches:
             f"first {', '.join(shown) or 'none'}"
         )
 
-    def read(self, pair: ListedPair) -> PairMatches:
+    def read(self, pair: ListedPair) -> ShownPair:
         """What is shown of a pair.
 
         Raises:
@@ -175,7 +175,7 @@ class ShownMatches:
         check_rows(indices, counts, where)
         check_rows(refused, counts, where)
         ratios, compared = self._ratios(pair, indices)
-        return PairMatches(
+        return ShownPair(
             pair, (self._first.path(pair.name0), self._second.path(pair.name1)),
             (sides[0][0].image_size(pair.name0), sides[1][0].image_size(pair.name1)),
             keypoints, indices, refused, scores, ratios, compared,

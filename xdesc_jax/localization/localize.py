@@ -170,9 +170,9 @@ def localize(
         with console.status("reading the inputs"):
             hashes = {
                 "reconstruction": model_hash(reconstruction),
-                "features": [input_hash(path) for path in known.paths],
+                "features": known.hashes(),
                 "queries": content_hash(queries),
-                "query_features": [input_hash(path) for path in asked.paths],
+                "query_features": asked.hashes(),
                 "model": content_hash(model) if model is not None else None,
             }
         settings: dict[str, Any] = {

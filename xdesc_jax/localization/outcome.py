@@ -47,8 +47,9 @@ class Localization:
             several keypoints at one position count once.
         inlier_ratio: inliers / matches; 0 without matches.
         covariance: [6, 6] of a small rotation (rad), then of the translation (map units), for keypoints off by 1 px;
-            None where it cannot be computed. See `PoseEstimate`, also for
-        position_covariance: [3, 3] of the camera's position in the world (map units), wherever its origin is.
+            None where it cannot be computed. `PoseEstimate` says which rotation and translation.
+        position_covariance: [3, 3] of the camera's position in the world (map units), wherever its origin is; None as
+            above.
         focal_px: focal length estimated with the pose, where the camera's was not known; else None.
         correspondences: keypoints of the query with points of the map, and which of them the pose explains.
         candidates: the photos it was matched with.

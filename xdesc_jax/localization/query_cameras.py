@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from xdesc_jax.colmap.camera_models import guessed_camera
+from xdesc_jax.colmap.camera_models import guessed_pinhole
 from xdesc_jax.colmap.cameras import Intrinsics, choose_intrinsics, database_cameras, read_intrinsics
 from xdesc_jax.colmap.database import is_database
 from xdesc_jax.colmap.lists import read_queries
@@ -57,7 +57,7 @@ def query_cameras(
         size = sizes[name] if name not in found else (found[name].camera.width, found[name].camera.height)
         if min(size) <= 0:
             raise ValueError(f"{asked.path(name)}: does not say the size of {name!r}, so no camera can be guessed")
-        given[name] = guessed_camera(size)
+        given[name] = guessed_pinhole(*size)
     return {name: given[name] if name in given else found[name].camera for name in listed}
 
 

@@ -110,11 +110,16 @@ def reconstruct(
             settle(partial, database)
         with atomic(models) as folder:
             colmap.map_photos(database, folder, settings.two_view_tracks, settings.seed, settings.threads)
-    found = sorted((path for path in models.iterdir() if path.name.isdecimal()), key=lambda path: int(path.name))
+    found = model_folders(models)
     if not found:
         counts = ", ".join(f"{count} {what}" for what, count in colmap.database_counts(database).items())
         raise NotReconstructed(f"{photos}: no model could be reconstructed ({counts}, of {len(names)} photos)")
     return found
+
+
+def model_folders(models: Path) -> list[Path]:
+    """The models in a folder, the one with most photos first."""
+    return sorted((path for path in models.iterdir() if path.name.isdecimal()), key=lambda path: int(path.name))
 
 
 def settle(partial: Path, database: Path) -> None:

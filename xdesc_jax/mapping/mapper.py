@@ -148,8 +148,3 @@ def fixed_cameras(database: Path, settings: MappingSettings) -> set[int]:
         return set(cameras_by_id(database))
     with DatabaseReader(database) as reader:
         return set(json.loads(reader.attributes.get(MEASURED, "[]")))
-
-
-def model_folders(models: Path) -> list[Path]:
-    """The models in a folder, the one with most photos first."""
-    return sorted((path for path in models.iterdir() if path.name.isdecimal()), key=lambda path: int(path.name))

@@ -31,8 +31,8 @@ from xdesc_jax.files import dry_run
 from xdesc_jax.files.claim import claimed, inside
 from xdesc_jax.files.whole import already_done, config_hash, input_hash, making, write_json
 from xdesc_jax.mapping.build import build_database, canonical_pairs, copy_database, made_with
-from xdesc_jax.mapping.from_photos import DATABASE, MODELS, settle
-from xdesc_jax.mapping.mapper import PairCounts, check_poses, map_incrementally, model_folders, triangulate, verify
+from xdesc_jax.mapping.from_photos import DATABASE, MODELS, model_folders, settle
+from xdesc_jax.mapping.mapper import PairCounts, check_poses, map_incrementally, triangulate, verify
 from xdesc_jax.matching.feature_set import FeatureSet
 from xdesc_jax.matching.match import NEAREST, Device, Matcher, check_matcher, match
 from xdesc_jax.matching.matches import MatchFile
@@ -157,7 +157,7 @@ def reconstruct(
         )
         with console.status("reading the inputs"):
             hashes = {
-                "features": [input_hash(path) for path in sources],
+                "features": feature_set.hashes(),
                 "matches": matches and input_hash(matches),
             }
         config = {

@@ -29,7 +29,7 @@ from xdesc_jax.features.frames import of_features
 from xdesc_jax.features.store import ImageFeatures, StoreWriter
 from xdesc_jax.files.claim import beside, claimed
 from xdesc_jax.files.journal import Journal
-from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, input_hash, recorded, write_json
+from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, recorded, write_json
 from xdesc_jax.localization.finished import recall
 from xdesc_jax.localization.localize import model_hash
 from xdesc_jax.localization.map import LocalizationMap
@@ -141,14 +141,14 @@ def update(
         settings: dict[str, Any] = {
             "stage": "map update",
             "reconstruction": model_hash(reconstruction),
-            "features": [input_hash(path) for path in known.paths],
+            "features": known.hashes(),
             "queries": content_hash(queries),
-            "new_features": [input_hash(path) for path in new.paths],
+            "new_features": new.hashes(),
             "batch": batch,
             "retrieval": retrieval,
             "model": content_hash(model) if model is not None else None,
             "test_queries": content_hash(test_queries) if test_queries is not None else None,
-            "test_features": [input_hash(path) for path in test.paths] if test_queries is not None else [],
+            "test_features": test.hashes() if test_queries is not None else [],
             "assume_focal": assume_focal,
             "reference": model_hash(reference) if reference is not None else None,
             "scale": scale,
@@ -292,9 +292,15 @@ def _step(
         return step
     localizer, found = updated.localizer, {}
     for name, camera in cameras.items():
-        photo = test.read(name)
+        try:
+            photo, held = test.read(name), _held(test, name)
+        except ValueError as error:  # of this photo alone
+            found[name] = Localization("failed", reason=str(error))
+            if not photos:  # once, and not after every batch
+                console.warn(f"a test photo fails: {error}")
+            continue
         work = partial(
-            localizer.localize, photo.keypoints, photo.usable_rows(), camera, descriptor=_held(test, name),
+            localizer.localize, photo.keypoints, photo.usable_rows(), camera, descriptor=held,
             exclude=(name,), frames=of_features(photo),
         )  # fmt: skip
         found[name] = recall(journal, f"test {photos} {name}", work)

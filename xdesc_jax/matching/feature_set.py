@@ -16,10 +16,12 @@ from types import TracebackType
 import numpy as np
 
 from xdesc_jax.colmap.database import DatabaseReader, is_database
+from xdesc_jax.colmap.database_file import database_hash
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.frames import has_frames, of_colmap, of_fields
 from xdesc_jax.features.keypoints import from_colmap
 from xdesc_jax.features.store import FeatureStore, ImageFeatures
+from xdesc_jax.files.whole import input_hash
 from xdesc_jax.networks.views import VIEW
 from xdesc_jax.translation import ratios as ratio_keys
 from xdesc_jax.translation.names import Names, named_spec
@@ -126,6 +128,10 @@ class FeatureSet:
                 f"{why} names {len(missing)} photos that are not in {files}, first {missing[:_SHOWN]}; "
                 f"there are {len(self)}, first {self.names[:_SHOWN]}"
             )
+
+    def hashes(self) -> list[str]:
+        """By which a stage knows each of `paths` again: 12 hex digits, of a database with its log."""
+        return [database_hash(path) if is_database(path) else input_hash(path) for path in self.paths]
 
     def path(self, name: str) -> Path:
         """The file that holds a photo."""

@@ -27,7 +27,7 @@ from xdesc_jax.features.store import found_hash
 from xdesc_jax.features.weights import parse_weights
 from xdesc_jax.files import dry_run
 from xdesc_jax.files.claim import beside, claimed
-from xdesc_jax.files.whole import already_done, config_hash, content_hash, input_hash, write_json
+from xdesc_jax.files.whole import already_done, config_hash, content_hash, write_json
 from xdesc_jax.matching import learned
 from xdesc_jax.matching.feature_set import FeatureSet
 from xdesc_jax.matching.match_plan import EXHAUSTIVE, MatchPlan, make_plan
@@ -154,7 +154,7 @@ def match(
             network = learned.LearnedMatching(plan, first, second, parse_weights(weights), device, min_score)
             plan = network.plan
         with console.status("reading the inputs"):
-            hashes = {name: [input_hash(path) for path in paths] for name, paths in files.items()}
+            hashes = {"features": first.hashes(), "other": second.hashes() if other else []}
         config: dict[str, Any] = {
             "stage": "match",
             **hashes,

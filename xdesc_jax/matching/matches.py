@@ -34,9 +34,14 @@ def pair_key(name0: str, name1: str) -> str:
     return f"{name0.replace('/', '-')}/{name1.replace('/', '-')}"
 
 
-def check_names(names: Iterable[str]) -> None:
-    """Raises ValueError where two photo names become the same group name."""
-    seen: dict[str, str] = {}
+def check_names(names: Iterable[str], seen: dict[str, str] | None = None) -> None:
+    """Raises ValueError where two photo names become the same group name.
+
+    Args:
+        names: of the photos.
+        seen: group name -> photo of names that were checked before; receives these.
+    """
+    seen = {} if seen is None else seen
     for name in names:
         other = seen.setdefault(name.replace("/", "-"), name)
         if other != name:
@@ -204,6 +209,23 @@ class MatchFile:
         if not np.isfinite(scores).all():
             raise ValueError(f"{self.path}: scores of {name0!r} and {name1!r} are not all finite")
         return indices, scores[chosen] if len(scores) == count else scores
+
+    def rows(self, name0: str, name1: str) -> int | None:
+        """How many keypoints of `name0` a pair's matches are of; None where the file does not say.
+
+        Raises:
+            KeyError: no such pair.
+            ValueError: its arrays are damaged.
+        """
+        key, reverse = self._find(name0, name1)
+        with self._reading(f"matches of {name0!r} and {name1!r}"):
+            item = self._file[key]
+            if hasattr(item, "shape"):  # matches alone
+                return None
+            if not reverse:
+                return len(item[_ROWS])
+            stated = _stated(item.attrs, 1)
+        return None if stated is None else stated.rows
 
     def _read(
         self, name0: str, name1: str, extents: tuple[Extent, Extent] | None

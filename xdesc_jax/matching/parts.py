@@ -25,8 +25,8 @@ class PairMatches:
 
     Attributes:
         name0, name1: the photos.
-        rows0: rows of the first.
-        indices: [M, 2] int32.
+        rows0: keypoints of the first.
+        indices: [M, 2] int32, row of the first and row of the second photo.
         scores: [M] float32.
     """
 

@@ -86,10 +86,7 @@ def retrieve(
     ):
         space = joint_space([queries, known], translator)
         with console.status("reading the inputs"):
-            hashes = {
-                "features": [input_hash(path) for path in features],
-                "database": [input_hash(path) for path in database],
-            }
+            hashes = {"features": queries.hashes(), "database": known.hashes() if database else []}
         config = {
             "stage": "retrieve",
             **hashes,

@@ -87,9 +87,9 @@ class Checkpoints:
         # orbax reads times and metrics of all checkpoints before it opens any, and fails at one that is damaged.
         damaged = self._unreadable()
         opened = self.directory
+        self._view = contextlib.ExitStack()  # a folder of those that are not damaged
         if damaged and read_only:
-            self._view = tempfile.TemporaryDirectory()
-            opened = Path(self._view.name)
+            opened = Path(self._view.enter_context(tempfile.TemporaryDirectory()))
             for folder in self._folders():
                 if folder not in damaged:
                     (opened / folder.name).symlink_to(folder)
@@ -169,7 +169,7 @@ class Checkpoints:
         try:
             self.verify()
         finally:
-            with self._writing():  # tells once more of a save that failed
+            with self._view, self._writing():  # tells once more of a save that failed
                 self._manager.close()
 
     def restore(self, like: TrainState, which: str = "latest") -> tuple[TrainState, Position] | None:
@@ -352,7 +352,8 @@ def _plain(tree: Any) -> Any:
 
 def load_state(run: Path, config_hash: str, like: TrainState, which: str) -> tuple[TrainState, Position]:
     """The best or latest checkpoint of a run, for reading; raises ValueError where there is none that can be read."""
-    found = Checkpoints(run, config_hash, read_only=True).restore(like, which)
+    with contextlib.closing(Checkpoints(run, config_hash, read_only=True)) as checkpoints:
+        found = checkpoints.restore(like, which)
     if found is None:
         raise ValueError(f"{run}: has no checkpoint yet")
     return found

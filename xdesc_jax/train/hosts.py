@@ -22,7 +22,7 @@ from xdesc_jax.train.board import Board, joined_board
 from xdesc_jax.train.watch import Watch, first_line, leave
 
 _TOLD = (ValueError, OSError, KeyError, FloatingPointError)  # errors whose text is for the user
-_DAY = 24 * 3600.0  # seconds  # the watch ends what waits for a host that is not there
+_DAY = 24 * 3600.0  # seconds; sooner, the watch ends what waits for a host that is not there
 _places = itertools.count()
 
 

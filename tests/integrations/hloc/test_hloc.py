@@ -190,14 +190,22 @@ def test_features_of_hloc_are_read_and_ours_lie_as_its_own(tmp_path, translator)
 def test_matches_of_hloc_are_read_and_ours_lie_as_its_own(tmp_path):
     with h5py.File(tmp_path / "hloc.h5", "w") as file:  # as its `writer_fn` does, in 16 bits
         group = file.create_group("db-a.jpg/q-b.jpg")
-        group["matches0"] = np.array([-1, 2, -1, 0], np.int16)
-        group["matching_scores0"] = np.array([0, 0.5, 0, 0.25], np.float16)
+        group["matches0"] = np.array([-1, 2, -1, 0, -1], np.int16)
+        group["matching_scores0"] = np.array([0, 0.5, 0, 0.25, 0], np.float16)
     (found,) = files.read_matches(tmp_path / "hloc.h5", ["db/a.jpg", "q/b.jpg"])
     assert (found.name0, found.name1) == ("db/a.jpg", "q/b.jpg")
-    assert found.indices.tolist() == [[1, 2], [3, 0]] and found.scores.tolist() == [0.5, 0.25]
+    assert found.rows0 == 5 and found.indices.tolist() == [[1, 2], [3, 0]] and found.scores.tolist() == [0.5, 0.25]
     out = files.write_matches(tmp_path / "ours.h5", [found])
     with h5py.File(out) as file:
-        assert file["db-a.jpg/q-b.jpg/matches0"][()].tolist() == [-1, 2, -1, 0]
+        assert file["db-a.jpg/q-b.jpg/matches0"][()].tolist() == [-1, 2, -1, 0, -1]
+
+
+def test_photos_of_several_pairs_that_hloc_takes_for_one_are_refused(tmp_path):
+    none = np.zeros((0, 2), np.int32), np.zeros(0, np.float32)
+    pairs = [files.PairMatches("db/a.jpg", "b.jpg", 3, *none), files.PairMatches("db-a.jpg", "c.jpg", 3, *none)]
+    with pytest.raises(ValueError, match="photos 'db/a.jpg' and 'db-a.jpg' have the same name in a match file"):
+        files.write_matches(tmp_path / "m.h5", pairs)
+    assert not (tmp_path / "m.h5").exists()
 
 
 def test_pairs_go_both_ways(tmp_path):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.support.killed import kill_within
+from tests.support.pair_records import pair_records
 from tests.support.root import ROOT
 from xdesc_jax import cli
 from xdesc_jax.config import OptimizerConfig, from_dict, load_config
@@ -147,6 +148,9 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_written(
         train_descriptor(descriptor_config, [Part(toy_records)], run)
     with pytest.raises(ValueError, match="batch_size 6 does not divide over 4 devices"):
         train_descriptor(dataclasses.replace(descriptor_config, batch_size=6), pair_parts, run)
+    alone = pair_records(tmp_path / "alone", 3, 1)
+    with pytest.raises(ValueError, match="alone: the validation split has too few points: 1 in its first 1 rows"):
+        train_descriptor(descriptor_config, [*pair_parts, Part(alone, 0.1)], run)
     with pytest.raises(FileNotFoundError, match="no such weight file"):
         train_descriptor(descriptor_config, pair_parts, run, init=tmp_path / "none.safetensors")
     assert not run.exists()

@@ -9,9 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
-
-import numpy as np
 
 from xdesc_jax.descriptors import DescriptorSpec, get_spec
 from xdesc_jax.features.store import FeatureStore, ImageFeatures, StoreWriter
@@ -19,16 +16,7 @@ from xdesc_jax.files.whole import atomic
 from xdesc_jax.matching.matches import MatchFile, MatchWriter, check_names
 from xdesc_jax.matching.pairs import Pair, pair_line
 from xdesc_jax.matching.pairs import read_pairs as read_listed
-
-
-class PairMatches(NamedTuple):
-    """Matches of two photos: `rows0` keypoints of the first, indices [M, 2] int32 and scores [M] float32."""
-
-    name0: str
-    name1: str
-    rows0: int
-    indices: np.ndarray
-    scores: np.ndarray
+from xdesc_jax.matching.parts import PairMatches
 
 
 def read_pairs(path: Path | str, names: Collection[str] = ()) -> list[Pair]:
@@ -93,7 +81,10 @@ def read_matches(path: Path | str, names: Collection[str] = ()) -> Iterator[Pair
     with MatchFile(path, names) as file:
         for a, b in file.pairs():
             indices, scores = file.read(a, b)
-            yield PairMatches(a, b, int(indices[:, 0].max(initial=-1)) + 1, indices, scores)
+            rows0 = file.rows(a, b)
+            if rows0 is None:  # matches alone: as many as they need
+                rows0 = int(indices[:, 0].max(initial=-1)) + 1
+            yield PairMatches(a, b, rows0, indices, scores)
 
 
 def write_matches(path: Path | str, matches: Iterable[PairMatches]) -> Path:
@@ -102,8 +93,9 @@ def write_matches(path: Path | str, matches: Iterable[PairMatches]) -> Path:
     Raises:
         ValueError: a pair twice, or two photos that hloc takes for one.
     """
+    names: dict[str, str] = {}
     with MatchWriter(path) as writer:
         for found in matches:
-            check_names((found.name0, found.name1))
+            check_names((found.name0, found.name1), names)
             writer.write(found.name0, found.name1, found.rows0, found.indices, found.scores)
     return Path(path)
