@@ -49,6 +49,7 @@ def test_keypoints_of_which_colmap_says_nothing_have_none(columns):
 
 def test_opencv_counts_diameters_and_degrees():
     np.testing.assert_allclose(frames.of_opencv(2 * SCALES, np.rad2deg(ORIS)), FRAMES, atol=1e-6)
+    np.testing.assert_allclose(frames.of_opencv(18 * SCALES, np.rad2deg(ORIS), frames.ORB_SIGMAS), FRAMES, atol=1e-6)
 
 
 def quarter(xy, height):

@@ -7,6 +7,7 @@ from PIL import Image
 
 from tests.support.textures import texture
 from xdesc_jax.descriptors import from_stored, get_entry, get_spec, resolve, stored
+from xdesc_jax.features.frames import ORB_SIGMAS, of_opencv
 from xdesc_jax.features.keypoints import Keypoints, detect_opencv, empty
 from xdesc_jax.features.opencv_descriptors import PATTERNS, describe_orb, orb_level
 from xdesc_jax.features.photo import ExtractSettings, extract_photo
@@ -237,6 +238,8 @@ def test_orb_keypoints_get_what_detect_and_compute_gives():
         [point.pt for point in found], 31 / 18 * 1.2**octaves, np.deg2rad([point.angle for point in found])
     )
     np.testing.assert_array_equal(orb_level(points.scales, gray.shape), octaves)
+    sizes, angles = np.array([(point.size, point.angle) for point in found]).T
+    np.testing.assert_allclose(of_opencv(sizes, angles, ORB_SIGMAS)[:, 0], points.scales, rtol=1e-5)
     rows, valid = describe_orb(gray, points)
     assert valid.all()
     # Angles in radians round differently, which may move a sample by a pixel.

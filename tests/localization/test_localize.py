@@ -276,6 +276,32 @@ def test_intrinsics_come_from_a_list_a_model_or_a_database(place, tmp_path, bare
     check_exact(place, tmp_path / "out")
 
 
+def test_intrinsics_of_none_of_the_queries_are_refused_or_guessed(place, tmp_path, bare, pairs, capsys):
+    """The map's own model, say: its cameras are of other photos."""
+    words = ["--pairs", pairs, "--intrinsics", place.model]
+    assert run(place, tmp_path / "out", bare, *words) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"of none of the 2 queries, first {sorted(place.queries)!r}; --assume-focal guesses them" in said
+    assert run(place, tmp_path / "out", bare, *words, "--assume-focal") == 0
+    assert all(entry["focal_px"] is not None for entry in results(tmp_path / "out")["queries"].values())
+
+
+def test_a_photo_of_the_map_without_keypoints_is_left_out_where_photos_may_be_missing(
+    place, tmp_path, queries, pairs, capsys
+):
+    def emptied(name, photo):
+        none = {"keypoints": photo.keypoints[:0], "descriptors": photo.descriptors[:0], "valid": photo.valid[:0]}
+        return photo if name != place.names[0] else dataclasses.replace(photo, **none)
+
+    features = rewrite(place.features["own-a"], tmp_path / "map.h5", emptied)
+    words = ["localize", place.model, tmp_path / "out", "--features", features, "--queries", queries, "--pairs", pairs]
+    assert main([str(word) for word in words]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "but 0 in" in said and "(--allow-missing leaves it out)" in said
+    assert main([*map(str, words), "--allow-missing"]) == 0
+    check_exact(place, tmp_path / "out")
+
+
 def test_the_query_list_goes_before_other_intrinsics(place, tmp_path, queries, pairs):
     first, second = place.query_list.splitlines()
     queries.write_text(f"{first}\n{place.queries[1]}\n")

@@ -204,6 +204,8 @@ def test_diameters_given_for_sigmas_are_told(bundle):
         "or another detector?"
     )
     assert "0.25 times" in told(0.25)[0]
+    # What no photo can be, as ORB's sizes halved, is told from one photo.
+    assert "their sigmas are 9" in told(9, n=400)[0] and told(4, n=400) == told(9, n=200) == []
 
 
 def test_rows_of_a_resumed_run_count_among_the_sigmas(bundle):

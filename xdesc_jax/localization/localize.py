@@ -13,30 +13,25 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.foreign.read import files_of
 from xdesc_jax.colmap.model import Camera
-from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.frames import of_features
-from xdesc_jax.features.weights import parse_weights
 from xdesc_jax.files.claim import claimed, inside
 from xdesc_jax.files.journal import Journal
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, input_hash, recorded
 from xdesc_jax.localization import correspondences, rendered
 from xdesc_jax.localization.candidates import Candidates, read_candidates, similar_candidates
+from xdesc_jax.localization.compared import check_rows, kinds, network_of, routes_told
 from xdesc_jax.localization.finished import Work, localize_all
 from xdesc_jax.localization.localizer import Localizer
 from xdesc_jax.localization.map import SHOWN, LocalizationMap
 from xdesc_jax.localization.map_model import read_map
 from xdesc_jax.localization.outcome import Localization, PoseSettings
 from xdesc_jax.localization.query_cameras import query_cameras
-from xdesc_jax.localization.query_features import QueryFeatures
 from xdesc_jax.localization.results import POSES, RESULTS, absolute, summarise, write_results
 from xdesc_jax.localization.upright import turns_of_queries
-from xdesc_jax.matching.feature_set import FeatureSet, Held
-from xdesc_jax.matching.learned import LearnedMatcher, check_sizes, without_ratio
+from xdesc_jax.matching.feature_set import FeatureSet
 from xdesc_jax.matching.match import NEAREST, Device, Matcher, check_matcher
 from xdesc_jax.matching.match_plan import EXHAUSTIVE
 from xdesc_jax.matching.retrieval import joint_space
@@ -161,12 +156,12 @@ def localize(
         ) as asked,
     ):
         cameras = query_cameras(queries, asked, assume_focal, intrinsics, photos)
-        _check_rows(asked, cameras)
+        check_rows(asked, cameras)
         router = Router(mode, translator, target=target, ratio=ratio, ratios=strictest(known.ratios, asked.ratios))
         network = None
         if matcher != NEAREST:
             of_map = read_map(reconstruction, known).names
-            network = _network(router, asked, cameras, known, of_map, weights, device, min_score)
+            network = network_of(router, asked, cameras, known, of_map, weights, device, min_score)
         with console.status("reading the inputs"):
             hashes = {
                 "reconstruction": model_hash(reconstruction),
@@ -211,7 +206,8 @@ def localize(
             sparse = read_map(reconstruction, known)
         embeds = retrieval is not None and not global_features
         space = joint_space([known], translator) if embeds else None
-        routes = _routes(router, translator, _held(asked, cameras), _held(known, sparse.names), space, seen, network)
+        framed = {held: asked.frames(name) is not None for held, name in kinds(asked, cameras).items()}
+        routes = routes_told(router, translator, framed, kinds(known, sparse.names), space, seen, network)
         candidates = None
         if pairs not in (None, EXHAUSTIVE):
             candidates = read_candidates(Path(pairs), list(cameras), sparse.names, known.names, strict)
@@ -269,85 +265,9 @@ def _query_turns(
     return turns_of_queries(photos, {name: asked.image_size(name) for name in names})
 
 
-def _check_rows(asked: FeatureSet, names: Iterable[str]) -> None:
-    """Raises ValueError where the rows of a kind cannot be what they are said to be, in photo after photo.
-
-    One damaged photo takes no other's pose; a file of another descriptor would take all.
-    """
-    wrong: dict[Held, list[ValueError]] = {}
-    fine: set[Held] = set()
-    for name in names:
-        held = asked.held(name)
-        if held is None or held in fine or len(wrong.get(held, ())) == SHOWN:
-            continue
-        try:
-            photo = asked.read(name)
-        except ValueError:  # of this photo alone
-            continue
-        try:
-            QueryFeatures(held, photo.keypoints, photo.usable_rows(), None)
-        except ValueError as error:
-            wrong.setdefault(held, []).append(ValueError(f"{asked.path(name)}: {name!r}: {error}"))
-        else:
-            fine.add(held)
-    for held, errors in wrong.items():
-        if held not in fine:
-            raise errors[0]
-
-
-def _network(
-    router: Router, asked: FeatureSet, queries: Iterable[str], known: FeatureSet, photos: Iterable[str],
-    weights: Sequence[str], device: str, min_score: float,
-) -> LearnedMatcher:  # fmt: skip
-    """LightGlue for the descriptors in which queries and photos of the map meet; see `LearnedMatcher`."""
-    photos = [name for name in photos if name in known]
-    check_sizes(known, photos)
-    routes = [router.route(a, b) for a in _held(asked, queries) for b in _held(known, photos)]
-    return LearnedMatcher([route.target for route in routes], parse_weights(weights), device, min_score)
-
-
-def _held(features: FeatureSet, names: Iterable[str]) -> list[Held]:
-    """What photos hold, each kind once."""
-    found = (features.held(name) for name in names if name in features)
-    return list(dict.fromkeys(held for held in found if held is not None))
-
-
 def model_hash(model: Path) -> dict[str, str]:
     """File -> hash of each file of a model, COLMAP's or another program's."""
     return {path.name: input_hash(path) for path in files_of(model)}
-
-
-def _routes(
-    router: Router, translator: Translator | None, asked: list[Held], known: list[Held], space: DescriptorSpec | None,
-    views: Sequence[View], network: LearnedMatcher | None,
-) -> list[str]:  # fmt: skip
-    """How each kind of query compares with each kind of map photo, for people.
-
-    Raises:
-        ValueError: some do not compare, or none can be rendered though views are asked for.
-    """
-    texts, takes_views = [], []
-    for held in asked:
-        query = QueryFeatures(held, np.zeros((0, 2)), np.zeros(0), translator)
-        if space is not None:
-            query.rows(space)
-        for other in known:
-            route = router.route(held, other)
-            route = route if network is None else without_ratio(route)
-            query.rows(route.target)
-            text = f"{held.source} with {other.source}, as {route.target.name}, ratio {route.ratio} ({route.why})"
-            if views and translator is not None:
-                of_map, of_query = (
-                    translator.takes_views(other.spec.name, route.target.name),
-                    query.takes_views(route.target),
-                )
-                takes_views.append(of_map or of_query)
-                rendered.check_upright(views, of_map or not of_query, text)
-                if of_map or of_query:
-                    text += f", {console.counted(len(views), 'view')} of the {'map' if of_map else 'query'}"
-            texts.append(text)
-    rendered.check(views, takes_views, texts)
-    return texts
 
 
 def _warn_of_map(built: LocalizationMap) -> None:
@@ -367,7 +287,8 @@ def _work(
     if held is None:
         reason = f"no descriptors for {len(asked.keypoints(name))} keypoints"
         return lambda: Localization("failed", reason)
-    chosen = None if candidates is None else candidates.photos[name]
+    of_map = localizer.map.photos  # without those of no features, where photos may be missing
+    chosen = None if candidates is None else [photo for photo in candidates.photos[name] if photo in of_map]
     try:
         photo = asked.read(name)
         rows = photo.usable_rows()

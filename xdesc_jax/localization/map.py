@@ -151,6 +151,8 @@ class LocalizationMap:
         missing = tuple(name for name in model.names if name not in features)
         if missing and not allow_missing:
             features.check_names(model.names, f"the model {where}")
+        if allow_missing:  # those that a database lists without keypoints, too
+            missing = tuple(name for name in model.names if name in missing or not len(features.keypoints(name)))
         rows_of = Rows(features, translator, kept_bytes=0)
         photos: dict[str, MapPhoto] = {}
         starts = np.argsort(model.view, kind="stable")
@@ -161,7 +163,7 @@ class LocalizationMap:
             name: [view.of(turn - of_query) for of_query in query_turns for view in views]
             for name, turn in turns.items()
         }
-        for name in track([name for name in model.names if name in features]):
+        for name in track([name for name in model.names if name not in missing]):
             observed = starts[bounds[ids[name]] : bounds[ids[name] + 1]]
             _check_keypoints(model, ids[name], observed, features, where)
             photos[name] = _photo(model, name, observed, features, router, rows_of, seen_as[name])
@@ -229,6 +231,7 @@ def _check_keypoints(model: Model, view: int, observed: np.ndarray, features: Fe
         raise ValueError(
             f"{name!r} has {told} in the model {where}, but {len(xy)} in {features.path(name)}: "
             f"features must be those that the model was made from"
+            + (" (--allow-missing leaves it out)" if not len(xy) else "")
         )
     shift_px = np.abs(xy[rows] + COLMAP_CENTER - model.xy[observed]).max(axis=1)
     camera = model.cameras[view]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from xdesc_jax import console
 from xdesc_jax.colmap.camera_models import guessed_pinhole
 from xdesc_jax.colmap.cameras import Intrinsics, choose_intrinsics, database_cameras, read_intrinsics
 from xdesc_jax.colmap.database import is_database
@@ -46,7 +47,7 @@ def query_cameras(
                 f"{asked.path(name)} are of a photo of {sizes[name][0]} x {sizes[name][1]} px"
             )
     bare = {name: size for name, size in sizes.items() if name not in given}
-    found = _found(bare, asked, intrinsics, photos) if bare else {}
+    found = _found(bare, asked, intrinsics, photos, assume_focal) if bare else {}
     unknown = [name for name in bare if name not in found or not found[name].camera.known]
     if unknown and not assume_focal:
         raise ValueError(
@@ -62,10 +63,16 @@ def query_cameras(
 
 
 def _found(
-    sizes: dict[str, tuple[int, int]], asked: FeatureSet, intrinsics: Path | None, photos: Path | None
+    sizes: dict[str, tuple[int, int]], asked: FeatureSet, intrinsics: Path | None, photos: Path | None, guess: bool
 ) -> dict[str, Intrinsics]:
     """Intrinsics of queries whose size or camera anything tells."""
     listed = read_intrinsics(intrinsics, sizes) if intrinsics is not None else {}
+    if listed and not listed.keys() & sizes.keys():
+        lacks = f"{intrinsics}: holds cameras of {sorted(listed)[:SHOWN]}, but of none of the {len(sizes)} queries"
+        if not guess:
+            raise ValueError(f"{lacks}, first {sorted(sizes)[:SHOWN]}; --assume-focal guesses them")
+        console.warn(lacks)
+        listed = {}
     own: dict[str, Camera] = {}
     for path in asked.paths:
         if is_database(path):

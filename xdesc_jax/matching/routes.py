@@ -109,10 +109,12 @@ class Router:
     def _common(self, a: Held, b: Held) -> DescriptorSpec:
         if self.mode == "native":
             if (a.spec.name, a.spec.width, a.spec.kind) != (b.spec.name, b.spec.width, b.spec.kind):
+                remedy = "translate one of them, or match with a model"
+                if self._translator is not None:
+                    remedy = "say how the model is to compare them: --mode embed or directional"
                 raise ValueError(
                     f"rows of {a.spec.name!r} ({a.spec.kind}, {a.spec.width}) and {b.spec.name!r} ({b.spec.kind}, "
-                    f"{b.spec.width}) do not compare: only rows of one descriptor or one joint space match; "
-                    f"translate one of them, or match with a model"
+                    f"{b.spec.width}) do not compare: only rows of one descriptor or one joint space match; {remedy}"
                 )
             return a.spec
         if self._embedding is not None:
