@@ -213,7 +213,13 @@ def _plain(value: Any) -> Any:
 
 
 def already_done(
-    path: Path, found_hash: str | None, expected_hash: str, overwrite: bool, beside: Sequence[Path] = ()
+    path: Path,
+    found_hash: str | None,
+    expected_hash: str,
+    overwrite: bool,
+    beside: Sequence[Path] = (),
+    *,
+    differs: str = "",
 ) -> bool:
     """Whether `path` holds this very result; another configuration's result is refused. Ends a dry run.
 
@@ -223,6 +229,7 @@ def already_done(
         expected_hash: of this one.
         overwrite: make it anew in either case.
         beside: files that are written behind it; without them the result is not finished.
+        differs: how the configurations differ, where that is known; told in the place of the hashes.
 
     Raises:
         FileExistsError: `path` was made with another configuration and `overwrite` is off.
@@ -232,7 +239,7 @@ def already_done(
         state = dry_run.REPLACED
     refusal = None
     if state == dry_run.REFUSED:
-        made = f"was made with another configuration (hash {found_hash}, now {expected_hash})"
+        made = f"was made with another configuration ({differs or f'hash {found_hash}, now {expected_hash}'})"
         if found_hash is None:
             made = "is there already, and no record of what made it fits it"
         refusal = FileExistsError(f"{path} {made}; choose another output or pass --overwrite")
