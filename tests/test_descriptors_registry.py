@@ -215,6 +215,11 @@ def test_unknown_name_is_answered_with_near_ones():
         get_spec("sfit")
 
 
+def test_names_that_are_not_near_are_not_suggested():
+    with pytest.raises(ValueError, match=r"^unknown descriptor 'mydesc' \(known: "):
+        get_spec("mydesc")
+
+
 def test_implementations_of_sift_are_different_descriptors():
     names = ("sift", "sift-kornia05", "colmap-sift", "opencv-sift")
     assert len({get_spec(name) for name in names}) == 4

@@ -366,7 +366,7 @@ def get_entry(name: str) -> Entry:
     """The registry entry of `name`; an unknown name raises ValueError with near names."""
     load_plugins()
     if name not in _REGISTRY:
-        near = difflib.get_close_matches(name, _REGISTRY, n=3, cutoff=0.4)
+        near = difflib.get_close_matches(name, _REGISTRY, n=3)
         hint = f"; did you mean {', '.join(near)}?" if near else ""
         raise ValueError(f"unknown descriptor {name!r}{hint} (known: {', '.join(sorted(_REGISTRY))})")
     return _REGISTRY[name]
@@ -375,6 +375,15 @@ def get_entry(name: str) -> Entry:
 def get_spec(name: str) -> DescriptorSpec:
     """The spec registered under `name`; an unknown name raises ValueError with near names."""
     return get_entry(name).spec
+
+
+def as_spec(spec: DescriptorSpec | str | None) -> DescriptorSpec | None:
+    """A spec itself, or that of a registered name; None stays None. Raises as `get_spec`, TypeError for all else."""
+    if spec is None or isinstance(spec, DescriptorSpec):
+        return spec
+    if isinstance(spec, str):
+        return get_spec(spec)
+    raise TypeError(f"descriptor is {spec!r}, expected a registered name or a DescriptorSpec")
 
 
 def registered() -> list[str]:

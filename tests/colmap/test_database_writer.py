@@ -153,3 +153,9 @@ def test_a_database_damaged_inside_is_named_and_leaves_nothing(tmp_path):
         with DatabaseWriter(path, tmp_path / "out.db", resume="a"):
             pytest.fail("it was copied")
     assert [p.name for p in tmp_path.iterdir()] == ["a.db"]
+
+
+def test_a_partial_file_is_named_only_where_there_is_one(database):
+    with pytest.raises(OSError, match=r"/proc/z.db: cannot be written \([^;]*\)$"):
+        with DatabaseWriter(database, "/proc/z.db", resume="key"):
+            pass

@@ -1,5 +1,7 @@
 """Model files that are cut short or go on too long, of every kind of entry."""
 
+import shutil
+
 import pytest
 
 from xdesc_jax import cli
@@ -17,6 +19,18 @@ def model(tmp_path):
     (tmp_path / "model").mkdir()
     pycolmap.synthesize_dataset(options).write(tmp_path / "model")
     return tmp_path / "model"
+
+
+def test_the_folder_around_a_model_leads_to_it(model, tmp_path, capsys):
+    sparse = tmp_path / "colmap" / "sparse"
+    for name in ("10", "2", "0"):
+        shutil.copytree(model, sparse / name)
+    for given in (sparse, tmp_path / "colmap"):
+        told = rf"^{given}: holds no COLMAP model; did you mean {sparse / '0'}\?$"
+        with pytest.raises(FileNotFoundError, match=told):
+            open_model(given)
+        assert cli.main(["inspect", str(given)]) == 2
+        assert f"holds no COLMAP model; did you mean {sparse / '0'}?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("file", FILES)

@@ -6,10 +6,10 @@ import h5py
 import numpy as np
 import pytest
 
-from tests.support.aligned_stores import COUNTS, write_store
+from tests.support.aligned_stores import COUNTS, random_rows, write_store
 from xdesc_jax.data.paired import PairedStores
 from xdesc_jax.data.rows import keypoint_rows
-from xdesc_jax.descriptors import DescriptorSpec, binary_spec
+from xdesc_jax.descriptors import DescriptorSpec, binary_spec, get_spec
 from xdesc_jax.features.store import FeatureStore, ImageFeatures, StoreWriter
 
 
@@ -61,12 +61,31 @@ def test_keypoints_may_differ_by_a_thousandth_of_a_pixel(tmp_path):
         PairedStores(pair(tmp_path, second={"shift": 0.25}))
 
 
-def test_photos_that_only_one_file_has_are_listed_first_five(tmp_path):
+def test_keypoints_that_hloc_rounded_to_float16_are_the_same_and_the_exact_ones_are_kept(tmp_path):
+    xy = np.float32([[371.695, 2.113], [1203.4, 0.0417], [9.8765, 3999.3]])
+    for name, rounded in (("sift", False), ("tfeat", True)):
+        with StoreWriter(tmp_path / f"{name}.h5", get_spec(name)) as store:
+            rows = random_rows(np.random.default_rng(0), 3, get_spec(name))
+            store.write("a.jpg", ImageFeatures(xy, rows, np.ones(3, bool), (4000, 4000)))
+        if rounded:
+            with h5py.File(tmp_path / f"{name}.h5", "a") as file:
+                del file["a.jpg/keypoints"]
+                file["a.jpg/keypoints"] = xy.astype(np.float16)
+    for order in (("sift", "tfeat"), ("tfeat", "sift")):
+        with PairedStores([tmp_path / f"{name}.h5" for name in order]) as source:
+            np.testing.assert_array_equal(dict(source.rows())["a.jpg"]["keypoint"][:, :2], xy)
+    with h5py.File(tmp_path / "tfeat.h5", "a") as file:
+        file["a.jpg/keypoints"][0, 0] += 0.5  # two steps
+    with pytest.raises(ValueError, match=r"'a.jpg': keypoint 0 is at .* \(1 of 3 differ\)"):
+        PairedStores([tmp_path / "sift.h5", tmp_path / "tfeat.h5"])
+
+
+def test_photos_that_only_one_file_has_are_listed_first_three(tmp_path):
     more = {**COUNTS, **{f"x{i}.jpg": 3 for i in range(7)}}
     with pytest.raises(ValueError, match="paired feature files differ") as error:
         PairedStores(pair(tmp_path, second={"counts": more}))
     lines = str(error.value).splitlines()[1:]
-    assert [line.split()[0] for line in lines] == [f"'x{i}.jpg'" for i in range(5)] + ["..."]
+    assert [line.split()[0] for line in lines] == [f"'x{i}.jpg'" for i in range(3)] + ["..."]
     assert "is in" in lines[0] and "b.h5 but not in" in lines[0] and "a.h5" in lines[0]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import xdesc_jax
 
 PUBLIC = [
-    "features.images", "features.keypoints", "features.response", "features.patches", "features.opencv",
+    "features.images", "features.keypoints", "features.response", "features.patches", "features.opencv_descriptors",
     "features.extract", "colmap.database", "colmap.bindings.api", "mapping.reconstruct",
     "localization.localizer", "localization.localize",
 ]  # fmt: skip

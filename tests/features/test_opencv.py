@@ -7,7 +7,7 @@ import pytest
 from tests.support.textures import texture
 from xdesc_jax.descriptors import canonical, get_spec
 from xdesc_jax.features.keypoints import Keypoints, detect_opencv
-from xdesc_jax.features.opencv import describe_sift, octave_and_layer
+from xdesc_jax.features.opencv_descriptors import describe_sift, octave_and_layer
 
 
 @pytest.mark.parametrize("shape", [(201, 263), (97, 300)])

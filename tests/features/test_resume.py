@@ -266,3 +266,27 @@ def test_worker_that_ends_is_reported(photos, tmp_path, monkeypatch):
 def test_an_extraction_started_twice_says_who_extracts(photos, tmp_path, capsys):
     words = ["extract", photos, tmp_path / "out", "--descriptors", "brief", "--keypoints", "opencv"]
     check_refused_while_in_use(words, inside(tmp_path / "out"), tmp_path / "out", capsys)
+
+
+def test_what_differs_from_an_earlier_extraction_is_told(photos, tmp_path):
+    out = extract(photos, tmp_path / "out", descriptors=("orb", "brief"), keypoints="opencv")
+    with pytest.raises(FileExistsError, match=r"brief.h5 was made .* \(descriptors: brief orb -> brief\)"):
+        extract(photos, out, descriptors=("brief",), keypoints="opencv")
+    with pytest.raises(FileExistsError, match=r"orb.h5 was made .* \(max_keypoints: None -> 7\)"):
+        extract(photos, out, descriptors=("orb", "brief"), keypoints="opencv", max_keypoints=7)
+    Image.fromarray(texture(90, 90, seed=9)).save(photos / "new.png")
+    with pytest.raises(FileExistsError, match=rf"orb.h5 was made .* \(photos: {len(NAMES)} -> {len(NAMES) + 1}\)"):
+        extract(photos, out, descriptors=("orb", "brief"), keypoints="opencv")
+
+
+def test_all_files_of_a_folder_are_of_the_same_keypoints(photos, tmp_path, caplog):
+    out = extract(photos, tmp_path / "out", **SETTINGS)
+    before = (out / "extract.json").read_bytes()
+    told = r"its files \(opencv-sift.h5\) were made with other keypoints \(keypoints: opencv -> colmap\)"
+    with pytest.raises(FileExistsError, match=told):
+        extract(photos, out, descriptors=("brief",), keypoints="colmap")
+    assert not (out / "brief.h5").exists() and (out / "extract.json").read_bytes() == before
+    extract(photos, out, descriptors=("brief",), keypoints="opencv")
+    extract(photos, out, descriptors=("brief",), keypoints="opencv", max_keypoints=5, overwrite=True)
+    assert "opencv-sift.h5 stay as they are, with keypoints of other settings" in caplog.text
+    extract(photos, out, descriptors=("latch",), keypoints=str(out / "brief.h5"))

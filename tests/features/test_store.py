@@ -331,6 +331,19 @@ def test_a_photo_size_that_cannot_be_is_refused(tmp_path, size):
         store.read("a")
 
 
+def test_a_registered_name_stands_for_its_spec(tmp_path):
+    path = write(tmp_path / "a.h5", {"a": features(3, get_spec("colmap-sift"))}, get_spec("colmap-sift"))
+    with h5py.File(path, "a") as file:
+        for key in ("spec", "spec_json"):
+            file.attrs.pop(key, None)
+    with FeatureStore(path, "colmap-sift") as store:
+        assert store.spec == get_spec("colmap-sift") and len(store.read("a")) == 3
+    with pytest.raises(ValueError, match="unknown descriptor 'colmap-sfit'; did you mean colmap-sift"):
+        FeatureStore(path, "colmap-sfit")
+    with pytest.raises(TypeError, match="descriptor is 128, expected a registered name or a DescriptorSpec"):
+        FeatureStore(path, 128)
+
+
 def test_a_file_without_photos_says_what_it_is(tmp_path):
     with h5py.File(tmp_path / "m.h5", "w") as file:
         file["a/b/matches0"] = [0]

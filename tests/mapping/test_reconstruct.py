@@ -180,3 +180,20 @@ def test_stores_without_matches_and_databases_with_options_of_stores_are_refused
 def test_a_reconstruction_started_twice_says_who_reconstructs(inputs, tmp_path, capsys):
     out = tmp_path / "out"
     check_refused_while_in_use(words(inputs, out), inside(out), out, capsys)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--camera", "PINHOLE"), "--camera: expected 'MODEL width height params...'"),
+        (("--camera", "PINHOLE 1024 768 1000 512"), "--camera: 2 parameters, but PINHOLE has 4"),
+        (("--camera", CAMERA.replace("1024", "1000")), "is for 1000 x 768 px, but the photo has 1024 x 768"),
+        (("--intrinsics", "none.txt"), "none.txt: no such list"),
+    ],
+)
+def test_cameras_are_checked_before_photos_are_matched(inputs, tmp_path, monkeypatch, capsys, more, message):
+    monkeypatch.setattr(stage, "match", None)
+    asked = ["reconstruct", inputs / "a.h5", tmp_path / "out", "--pairs", "exhaustive", *more]
+    assert cli.main([str(word) for word in asked]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert not list(tmp_path.iterdir())

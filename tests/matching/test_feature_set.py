@@ -54,6 +54,12 @@ def test_photos_of_all_files_are_there_with_what_they_hold(database, tmp_path):
         assert "x.jpg" not in features and len(features) == 5
 
 
+def test_one_path_is_a_list_of_one(database):
+    for path in (database, str(database)):
+        with FeatureSet(path) as features:
+            assert features.paths == [database] and len(features) == 3
+
+
 def test_keypoints_of_a_database_get_the_origin_at_the_centre(database):
     with FeatureSet([database]) as features:
         photo = features.read("d.jpg")

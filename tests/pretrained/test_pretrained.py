@@ -52,6 +52,8 @@ def test_a_folder_in_place_of_a_model_is_refused(shipped, tmp_path):
     [
         ("colmpa", r"colmpa: no such model file, .*; did you mean colmap\? \(there are colmap, opencv\)"),
         ("models/opencv.safetensors", r"models/opencv.safetensors: no such model file.*mean opencv\?"),
+        ("out/opncv.safetensors", r"ships with the package \(there are colmap, opencv\)"),
+        ("opera", r"ships with the package \(there are colmap, opencv\)"),
         ("xyz", r"xyz: no such model file, nor one that ships with the package \(there are colmap, opencv\)"),
         ("hardnet-xdesc", r"hardnet-xdesc: no such model file"),
     ],

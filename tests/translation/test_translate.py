@@ -320,3 +320,8 @@ def test_an_array_of_root_sift_is_colmaps_and_not_opencvs(tmp_path, capsys, n):
     assert not (tmp_path / "out.npy").exists()
     assert run(*words, "colmap-sift") == 0
     assert np.load(tmp_path / "out.npy").shape == (n, 128)
+
+
+def test_a_folder_of_features_is_called_a_folder(model, tmp_path):
+    with pytest.raises(ValueError, match=rf"^{tmp_path}: is a folder, expected a file of "):
+        translate.translate(tmp_path, tmp_path / "out.h5", target="grid", model=model)

@@ -237,7 +237,8 @@ class DatabaseWriter:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGE:
                 source = self._source.path if isinstance(self._source, DatabaseReader) else self._source
                 raise ValueError(f"{source}: not a readable COLMAP database ({error})") from error
-            kept = f"; what is done so far is in {self._file}: run again to go on" if self._resume is not None else ""
+            left = self._resume is not None and self._file.exists()
+            kept = f"; what is done so far is in {self._file}: run again to go on" if left else ""
             raise OSError(f"{self.path}: cannot be written ({what}{error}){kept}") from error
 
 

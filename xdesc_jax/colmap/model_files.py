@@ -121,6 +121,20 @@ def entry_starts(path: Path, data: Content) -> np.ndarray:
     return np.array(starts, np.int64)
 
 
+def models_below(folder: Path) -> list[Path]:
+    """Folders of COLMAP models in a folder, or one deeper: '0' of COLMAP's `sparse`. By number, then by name."""
+    for depth in ("*", "*/*"):
+        if found := {file.parent for end in ("bin", "txt") for file in folder.glob(f"{depth}/images.{end}")}:
+            return sorted(found, key=lambda path: (not path.name.isdecimal(), len(path.name), path))
+    return []
+
+
+def meant(folder: Path) -> str:
+    """'; did you mean colmap/sparse/0?' where models lie below a folder; '' where none do."""
+    found = models_below(folder)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
 def check_model_files(folder: Path) -> None:
     """Raises ValueError where a binary file of a model is not as long as its content says."""
     for name in _ENDS:

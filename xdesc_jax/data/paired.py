@@ -27,7 +27,7 @@ from xdesc_jax.files.whole import input_hash
 
 KEYPOINT_TOLERANCE_PX = 1e-3
 SINGLE = ""  # label of the one set there is
-SHOWN = 5
+SHOWN = 3
 
 
 class PairedStores:
@@ -48,7 +48,7 @@ class PairedStores:
     Raises:
         FileNotFoundError: no such file or folder.
         ValueError: fewer than two files, a descriptor that comes twice, or files that do not describe the
-            same keypoints (the first five differences are listed); files and folders together, folders of the same
+            same keypoints (the first three differences are listed); files and folders together, folders of the same
             name, or in which a name stands for different descriptors.
     """
 
@@ -117,8 +117,8 @@ def rows_of(
 ) -> Columns:
     """The rows of one photo that are valid in all files of its set; of descriptors that the set lacks, zeros.
 
-    Of files of different keypoints, within a tolerance, the positions and frames are those of the first that has
-    frames.
+    Frames are those of the first file that has any, and so are the positions; but of the same keypoints those that were
+    not rounded to float16 are taken, where there are some.
 
     Raises:
         ValueError: a valid row is not finite or has a wrong norm.
@@ -133,13 +133,34 @@ def rows_of(
     else:
         kept = same_places(features, valid, within_px)
     framed = with_shapes(features)
-    rows: Columns = {KEYPOINT: keypoint_rows([features[framed]])[kept[framed]]}
+    keypoints = keypoint_rows([features[framed]])
+    if within_px is None:
+        keypoints[:, :2] = _most_exact([features[framed], *features]).keypoints
+    rows: Columns = {KEYPOINT: keypoints[kept[framed]]}
     for (found, store), at in zip(both, kept, strict=True):
         descriptors = found.descriptors[at]
         from_stored(descriptors, store.spec, f"{store.path}: {photo!r}")
         rows[store.spec.name] = descriptors.astype(store.spec.stored_dtype, copy=False)
     lacking = {n: np.zeros((len(kept[0]), s.stored_width), s.stored_dtype) for n, s in specs.items()}
     return lacking | rows
+
+
+def _most_exact(features: Sequence[ImageFeatures]) -> ImageFeatures:
+    """The first whose positions were not rounded to float16, as hloc does; the first where all were."""
+    return next((found for found in features if not _is_half(found.keypoints)), features[0])
+
+
+def _is_half(keypoints: np.ndarray) -> bool:
+    """Whether all positions [N, 2] are numbers of float16."""
+    with np.errstate(over="ignore"):
+        return bool((keypoints == keypoints.astype(np.float16)).all())
+
+
+def _tolerance(*keypoints: np.ndarray) -> np.ndarray:
+    """How far positions may be apart, [N, 2] px: where a file was rounded to float16, by half a step of its values."""
+    rounded = [np.abs(found) for found in keypoints if _is_half(found)]
+    steps = [np.spacing(found.astype(np.float16)).astype(np.float32) for found in rounded]
+    return KEYPOINT_TOLERANCE_PX + functools.reduce(np.maximum, steps, np.zeros_like(keypoints[0])) / 2
 
 
 def _sets(paths: Sequence[Path], descriptors: Sequence[str]) -> dict[str, list[tuple[Path, str | None]]]:
@@ -204,12 +225,12 @@ def check_aligned(stores: Sequence[FeatureStore], keypoints: bool = True) -> Non
     """Checks that all files hold the same photos, and the same `keypoints` in the same order.
 
     Raises:
-        ValueError: they do not; the first five differences are listed.
+        ValueError: they do not; the first three differences are listed, each in a line.
     """
     found = list(itertools.islice(_differences(stores, keypoints), SHOWN + 1))
     if found:
         more = ["..."] if len(found) > SHOWN else []
-        raise ValueError("paired feature files differ:\n  " + "\n  ".join(found[:SHOWN] + more))
+        raise ValueError("paired feature files differ:\n  " + ";\n  ".join(found[:SHOWN] + more))
 
 
 def _differences(stores: Sequence[FeatureStore], of_keypoints: bool) -> Iterator[str]:
@@ -229,7 +250,7 @@ def _differences(stores: Sequence[FeatureStore], of_keypoints: bool) -> Iterator
                 yield f"{name!r}: {len(expected)} keypoints in {first.path}, {len(keypoints)} in {other.path}"
                 continue
             # Not "difference > tolerance": NaN must count as a difference.
-            apart = ~(np.abs(keypoints - expected) <= KEYPOINT_TOLERANCE_PX).all(axis=1)
+            apart = ~(np.abs(keypoints - expected) <= _tolerance(keypoints, expected)).all(axis=1)
             if apart.any():
                 row = int(np.flatnonzero(apart)[0])
                 yield (

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from xdesc_jax.console import counted
 from xdesc_jax.evaluate.across import Across, Sides, correct_mutual
 from xdesc_jax.evaluate.measures import CORRECT_PX
 from xdesc_jax.evaluate.report import MEASURES_EXPLAINED, table_label
@@ -80,16 +81,18 @@ def write_report(path: Path, found: Across, settings: Mapping[str, Any], pairs: 
     ]
     text = "All are means over the pairs of a scene, then over scenes."
     sections.append(Section("What the figures mean", [Definitions(_EXPLAINED)], text))
+    counts = f"{counted(pairs, 'pair')} of {counted(scenes, 'scene')}"
     return write_page(
         path, "Matching across detectors", _answer(found, pairs), sections,
-        text=f"{pairs} pairs of {scenes} scenes; the query is photo 1 of each scene.", settings=Settings({}, {}),
+        text=f"{counts}; the query is photo 1 of each scene.", settings=Settings({}, {}),
         provenance={"made by": "xdesc evaluate homography", **settings},
     )  # fmt: skip
 
 
 def _answer(found: Across, pairs: int) -> Answer:
+    number = Number(str(pairs), "photo pair" if pairs == 1 else "photo pairs")
     if not found.results:
-        return Answer("Nothing of these files can be compared.", [Number(str(pairs), "photo pairs")])
+        return Answer("Nothing of these files can be compared.", [number])
     best = max(found.results, key=correct_mutual)
     sides = Sides(best.comparison.source, best.comparison.target)
     share = next(each.mean.share for each in found.repeated if each.sides == sides)
@@ -100,7 +103,7 @@ def _answer(found: Across, pairs: int) -> Answer:
     numbers = [
         Number(f"{correct_mutual(best):,.0f}", "correct mutual neighbours a pair"),
         Number(f"{share:.2f}", "repeatability of the keypoints"),
-        Number(str(pairs), "photo pairs"),
+        number,
     ]
     return Answer(sentence, numbers)
 

@@ -146,7 +146,7 @@ def answer(evaluations: Sequence[Evaluation]) -> Answer:
             numbers.append(Number(f"{again[shown].ap:.3f}", f"AP, {_arrow(shown.label)}, {other.title.lower()}"))
     numbers.append(Number(f"{means[shown].correct:,.0f}", f"correct matches a pair, {_arrow(shown.label)}"))
     pairs = sum(len(found) for e in evaluations for found in e.results[0].pairs.values())
-    return Answer(sentence, [*numbers, Number(str(pairs), "photo pairs")])
+    return Answer(sentence, [*numbers, Number(str(pairs), "photo pair" if pairs == 1 else "photo pairs")])
 
 
 def _share_of_native(means: Mapping[Comparison, Measures]) -> tuple[float, int] | None:

@@ -21,6 +21,7 @@ import numpy as np
 
 from xdesc_jax import console
 from xdesc_jax.descriptors import get_entry, get_spec
+from xdesc_jax.features.earlier import MASKING, SUMMARY, check_keypoints, finished
 from xdesc_jax.features.extractors.process import Extractors, require_learned
 from xdesc_jax.features.given import KeypointFile, is_keypoint_database
 from xdesc_jax.features.images import UnreadablePhoto, list_photos
@@ -33,17 +34,16 @@ from xdesc_jax.features.photo import (
     describe_photo,
     extract_photo,
 )
-from xdesc_jax.features.store import FeatureStore, StoreWriter
+from xdesc_jax.features.store import StoreWriter
 from xdesc_jax.features.weights import parse_weights
 from xdesc_jax.features.workers import Job, detect_all
 from xdesc_jax.files import dry_run
 from xdesc_jax.files.claim import claimed, inside
-from xdesc_jax.files.whole import already_done, config_hash, write_json
+from xdesc_jax.files.whole import config_hash, write_json
 
 __all__ = ["ExtractSettings", "PhotoFeatures", "check_ready", "extract", "extract_parts", "extract_photo"]
 
-VERSION = 1  # of extract.json
-MASKING = ("photo", "network")  # what `valid` depends on besides patches
+VERSION = 1  # of the summary
 
 
 def extract(
@@ -113,7 +113,9 @@ def extract(
         listing = [(name, photo_stamp(photos / name)) for name in names]  # names and contents
     hashes = {name: config_hash([key, listing]) for name, key in keys.items()}
     with dry_run.several():
-        todo = [name for name in descriptors if not _finished(out / f"{name}.h5", name, hashes[name], overwrite)]
+        todo = [name for name in descriptors if not finished(out, name, hashes[name], overwrite, asked, len(names))]
+        if todo:
+            check_keypoints(out, asked, overwrite)
         if todo and dry_run.active():
             kept = sum(part_path(out / ".parts", name).exists() for name in names) if not overwrite else 0
             dry_run.remark(f"{len(names)} photos, {kept} of them done by a run that was stopped")
@@ -140,7 +142,7 @@ def extract(
         _assemble(out, todo, hashes, done)
         _report(photos, out, asked, todo, hashes, counts, skipped, seconds)
         shutil.rmtree(parts)
-    console.result(out, figures=out / "extract.json")
+    console.result(out, figures=out / SUMMARY)
     return out
 
 
@@ -318,20 +320,6 @@ def _digest(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _finished(path: Path, name: str, expected: str, overwrite: bool) -> bool:
-    found = None
-    if path.exists() and not overwrite:
-        try:
-            with FeatureStore(path, get_spec(name)) as store:
-                found = store.attributes.get("config_hash")
-        except ValueError as error:
-            if not isinstance(error.__cause__, OSError):
-                raise
-            console.warn(f"{error}; it is made again")
-            return False
-    return already_done(path, found, expected, overwrite)
-
-
 def _parts(
     root: Path, stamps: dict[str, list[int]], parts: Path, settings: ExtractSettings, keys: dict[str, str]
 ) -> Iterator[tuple[str, PhotoFeatures]]:
@@ -381,7 +369,7 @@ def _report(
     row = (len(counts), empty, total, positions, share, len(skipped))
     console.table(f"extracted {' '.join(made)}", columns, [row])
     write_json(
-        out / "extract.json",
+        out / SUMMARY,
         {
             "version": VERSION,
             "photos_folder": photos,

@@ -216,7 +216,7 @@ def arrays_digest(arrays: Mapping[str, np.ndarray]) -> str:
 def _release(name: str) -> Release:
     if name in RELEASES:
         return RELEASES[name]
-    near = difflib.get_close_matches(name, RELEASES, n=3, cutoff=0.4)
+    near = difflib.get_close_matches(name, RELEASES, n=3)
     hint = f"; did you mean {', '.join(near)}?" if near else ""
     raise ValueError(f"no official weights of {name!r} are known{hint} (known: {', '.join(RELEASES)})")
 

@@ -15,12 +15,15 @@ exceeds its longer side are zero, and rows that are zero are not valid.
 | `teblid-256`, `teblid-512` | 256, 512 | bits | 13.5 sigma | in the photo, scale factor 6.75 |
 | `boostdesc-lbgm` | 64 | real, of any length | 13.5 sigma | in the photo, scale factor 6.75 |
 | `vgg` | 120 | real, of any length | 13.5 sigma | in the photo, scale factor 6.75 |
+| `opencv-sift` | 128 | real, 0 to 255 | OpenCV's own | in the photo |
 | `daisy` | 200 | real, unit length, not negative | 12 sigma | in a patch |
 
 6.75 is OpenCV's advice for SIFT keypoints. BRISK, FREAK, LATCH and DAISY have patterns of fixed or least size
 in px, wider than most keypoints of SIFT; they see the keypoint's region as a turned and scaled patch (as by
 `patches.extract_patches`), and so follow any scale and drop no keypoint at the photo's border.
 Bytes are OpenCV's own; bit k of a descriptor is bit k % 8, from the lowest, of byte k // 8.
+OpenCV's SIFT reads octave and layer of its pyramid from each keypoint; they are derived from sigma here, so that
+keypoints of any origin can be described, and its own ones get what `detectAndCompute` gives.
 """
 
 from __future__ import annotations
@@ -35,7 +38,6 @@ import numpy as np
 
 from xdesc_jax.features.frames import ORB_SIGMAS
 from xdesc_jax.features.keypoints import Keypoints
-from xdesc_jax.features.opencv import opencv_keypoints
 from xdesc_jax.features.patches import extract_patches
 
 Described = tuple[np.ndarray, np.ndarray]
@@ -44,6 +46,8 @@ _ORB_PATCH_PX = 31
 _ORB_SCALE = 1.2  # between levels of its pyramid; both are OpenCV's defaults
 _ORB_FINEST = -4  # the photo enlarged 2.07 times; beyond, pixels show nothing new
 _SIFT_FACTOR = 6.75  # region over keypoint size
+_SIFT_SIGMA, _SIFT_LAYERS = 1.6, 3  # of the first layer, and an octave's; both are OpenCV's defaults
+_FIRST_OCTAVE = -1  # OpenCV's SIFT doubles the photo
 _PATCHES_AT_ONCE = 1024
 
 
@@ -206,3 +210,60 @@ def _describable(keypoints: Keypoints, shape: tuple[int, ...]) -> np.ndarray:
     height, width = shape
     inside = (keypoints.xy >= 0).all(axis=1) & (keypoints.xy <= (width - 1, height - 1)).all(axis=1)
     return np.asarray(inside & (keypoints.scales <= max(shape)))
+
+
+# --- SIFT ------------------------------------------------------------------------------------------------
+
+
+def describe_sift(gray: np.ndarray, keypoints: Keypoints) -> tuple[np.ndarray, np.ndarray]:
+    """Describes keypoints with OpenCV's SIFT; affine shapes count by their mean scale and orientation.
+
+    Args:
+        gray: uint8 [H, W], ITU-R 601.
+        keypoints: N keypoints.
+
+    Returns:
+        float32 [N, 128] of 0..255 (norm about 512), and valid bool [N]: False where the region is flat.
+    """
+    n = len(keypoints)
+    if n == 0:
+        return np.zeros((0, 128), np.float32), np.zeros(0, bool)
+    octave, layer = octave_and_layer(keypoints.scales, gray.shape)
+    packed = (octave & 255) | (layer << 8)
+    points = opencv_keypoints(keypoints, 2 * keypoints.scales, packed)
+    # Without a keypoint of the first octave OpenCV would not double the photo, which changes all others.
+    points.append(cv2.KeyPoint(0, 0, 2 * _SIFT_SIGMA, 0, 0, (_FIRST_OCTAVE & 255) | 1 << 8, n))
+    described, descriptors = cv2.SIFT.create().compute(gray, points)
+    result = np.zeros((n + 1, 128), np.float32)
+    result[[k.class_id for k in described]] = descriptors
+    rows = result[:n]
+    return rows, np.asarray(rows.any(axis=1))
+
+
+def opencv_keypoints(keypoints: Keypoints, sizes: np.ndarray, octaves: np.ndarray | int = 0) -> list[cv2.KeyPoint]:
+    """Keypoints as OpenCV takes them, `class_id` their row.
+
+    Args:
+        keypoints: N keypoints.
+        sizes: [N] px, OpenCV's diameters: 2 sigma where an extractor is told the same as by OpenCV's SIFT.
+        octaves: [N] int, or one for all.
+    """
+    angles = np.rad2deg(keypoints.oris.astype(np.float64)) % 360
+    codes = np.broadcast_to(octaves, len(keypoints))
+    return [
+        cv2.KeyPoint(float(x), float(y), float(size), float(angle), 0, int(code), row)
+        for row, ((x, y), size, angle, code) in enumerate(zip(keypoints.xy, sizes, angles, codes, strict=True))
+    ]
+
+
+def octave_and_layer(scales: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """OpenCV's octave (from -1) and layer (1..3) of sigmas [N] in a photo of `shape` (H, W), int arrays [N].
+
+    OpenCV's sigma is 1.6 * 2^(octave + (layer + offset) / 3) with |offset| <= 1/2. Scales beyond
+    its pyramid get the nearest octave of it.
+    """
+    index = np.rint(np.log2(np.asarray(scales, np.float64) / _SIFT_SIGMA) * _SIFT_LAYERS).astype(int)
+    octave = (index - 1) // _SIFT_LAYERS
+    coarsest = max(_FIRST_OCTAVE, int(np.rint(np.log2(2 * min(shape[:2])) - 2)) - 2)
+    octave = np.clip(octave, _FIRST_OCTAVE, coarsest)
+    return octave, np.clip(index - octave * _SIFT_LAYERS, 1, _SIFT_LAYERS)

@@ -20,7 +20,7 @@ register(binary_spec("brief", 512), _F + "brief:describe")
 register(_sift("sift"), _F + "sift:describe")
 register(_sift("sift-kornia05"), _F + "sift:describe_kornia05")
 register(_sift("colmap-sift", storage_dtype="uint8", storage_scale=512.0), source="detector")
-register(_sift("opencv-sift", storage_scale=512.0), _F + "opencv:describe_sift", source="photo")
+register(_sift("opencv-sift", storage_scale=512.0), _F + "opencv_descriptors:describe_sift", source="photo")
 _CV = _F + "opencv_descriptors:describe_"
 for _name, _bits in {
     "orb": 256, "brisk": 512, "freak": 512, "latch": 256, "beblid-256": 256, "beblid-512": 512, "teblid-256": 256,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from xdesc_jax.descriptors import UNIT_TOLERANCE, DescriptorSpec, get_spec, in_stored_dtype, row_norms
+from xdesc_jax.descriptors import UNIT_TOLERANCE, DescriptorSpec, as_spec, get_spec, in_stored_dtype, row_norms
 from xdesc_jax.files.hdf5 import DAMAGE, Writer, array, content, dataset, found_attribute, groups_with, open_file
 from xdesc_jax.files.whole import parse_json
 
@@ -33,6 +33,7 @@ _OPTIONAL: dict[str, tuple[tuple[int, ...], type]] = {
     "real": ((), np.bool_), "scores": ((), np.float32),
 }  # fmt: skip
 FRAME_FIELDS = ("scales", "oris", "affine")
+Given = DescriptorSpec | str | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,17 +80,18 @@ class FeatureStore:
 
     Args:
         path: the .h5 file, ours or hloc's.
-        spec: what the descriptors are, for files that do not say (hloc's); must agree where they do.
+        spec: what the descriptors are, or a registered name, for files that do not say; must agree where they do.
         fallback: the same, but of no effect where the file says something else.
 
     Raises:
         FileNotFoundError: no such file.
+        TypeError: `spec` or `fallback` is neither a name nor a spec.
         ValueError: not an HDF5 file, a damaged one, a newer version, or a spec that is missing, malformed
             or disagrees.
     """
 
-    def __init__(self, path: Path | str, spec: DescriptorSpec | None = None, *, fallback: DescriptorSpec | None = None):
-
+    def __init__(self, path: Path | str, spec: Given = None, *, fallback: Given = None):
+        given, otherwise = as_spec(spec), as_spec(fallback)
         self.path = Path(path)
         self._file = open_file(self.path, "feature file")
         try:
@@ -109,7 +111,7 @@ class FeatureStore:
             origin = str(self.attributes.get("origin", ORIGIN))
             if origin != ORIGIN:
                 raise ValueError(f"{path}: keypoint origin is {origin!r}, expected {ORIGIN!r}")
-            self.spec = self._resolve_spec(spec, fallback)
+            self.spec = self._resolve_spec(given, otherwise)
         except BaseException:
             self._file.close()
             raise

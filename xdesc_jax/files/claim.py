@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from xdesc_jax.files import dry_run
+from xdesc_jax.files.place import cannot, check_is_folder
 
 SUFFIX = ".lock"
 _log = logging.getLogger("xdesc_jax")
@@ -81,10 +82,9 @@ def claimed(lock: Path, work: str, result: Path, *, wait: bool = False) -> Itera
 
     Raises:
         InUse: another process works on it; says which, where, and since when.
+        OSError: a file is in the place of a folder, or the lock cannot be written.
     """
-    if lock.parent.exists() and not lock.parent.is_dir():  # no folder: the stage itself says so
-        yield
-        return
+    check_is_folder(lock.parent)
     if dry_run.active():
         if not wait and (found := holder(lock)) is not None:
             raise _in_use(result, found)
@@ -95,8 +95,10 @@ def claimed(lock: Path, work: str, result: Path, *, wait: bool = False) -> Itera
         lock.parent.mkdir(parents=True, exist_ok=True)
         file = _take(lock, result, wait)
     except OSError as error:
-        if isinstance(error, InUse) or error.errno not in _NOT_WRITABLE:
+        if isinstance(error, InUse):
             raise
+        if error.errno not in _NOT_WRITABLE:
+            raise cannot(result, error) from error
         if (found := holder(lock)) is not None:  # of another user
             raise _in_use(result, found) from error
         yield  # nothing can be written there: the stage says so where it tries to, or has nothing to do

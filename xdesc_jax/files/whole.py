@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from xdesc_jax.files import dry_run
+from xdesc_jax.files.place import check_folder
 
 WHOLE_INPUTS = "XDESC_WHOLE_INPUTS"  # when set, inputs of any size are told apart by all of their content
 WHOLE_BYTES = 64 << 20  # read within a fraction of a second
@@ -217,7 +218,13 @@ def _plain(value: Any) -> Any:
 
 
 def already_done(
-    path: Path, found_hash: str | None, expected_hash: str, overwrite: bool, beside: Sequence[Path] = ()
+    path: Path,
+    found_hash: str | None,
+    expected_hash: str,
+    overwrite: bool,
+    beside: Sequence[Path] = (),
+    *,
+    differs: str = "",
 ) -> bool:
     """Whether `path` holds this very result; another configuration's result is refused. Ends a dry run.
 
@@ -227,19 +234,23 @@ def already_done(
         expected_hash: of this one.
         overwrite: make it anew in either case.
         beside: files that are written behind it; without them the result is not finished.
+        differs: how the configurations differ, where that is known; told in the place of the hashes.
 
     Raises:
         FileExistsError: `path` was made with another configuration and `overwrite` is off.
+        OSError: it is to be made where nothing can be written.
     """
     state = _state(path, overwrite, found_hash == expected_hash)
     if state == dry_run.FINISHED and not all(file.exists() for file in beside):
         state = dry_run.REPLACED
     refusal = None
     if state == dry_run.REFUSED:
-        made = f"was made with another configuration (hash {found_hash}, now {expected_hash})"
+        made = f"was made with another configuration ({differs or f'hash {found_hash}, now {expected_hash}'})"
         if found_hash is None:
             made = "is there already, and no record of what made it fits it"
         refusal = FileExistsError(f"{path} {made}; choose another output or pass --overwrite")
+    if state in (dry_run.MADE, dry_run.REPLACED):
+        check_folder(path.parent, path)
     dry_run.output(path, state, refusal)
     if refusal is not None and not dry_run.active():  # a dry run that is still here lists further outputs
         raise refusal
@@ -247,12 +258,13 @@ def already_done(
 
 
 def making(path: Path, *, overwrite: bool = True) -> None:
-    """Ends a dry run of a stage that makes `path` whatever it was made of before; else does nothing.
+    """Ends a dry run of a stage that makes `path` whatever it was made of before; else checks that it can be written.
 
     Args:
         path: the result.
         overwrite: whether it replaces what is there; the stage itself refuses where not.
     """
+    check_folder(path.parent, path)
     dry_run.output(path, _state(path, overwrite))
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from xdesc_jax.colmap.database import DatabaseReader
 from xdesc_jax.colmap.database_matches import verified_table
 from xdesc_jax.colmap.descriptor_types import type_name
+from xdesc_jax.colmap.model_files import meant
 from xdesc_jax.colmap.text_model import count_entries
 from xdesc_jax.translation.ratios import RATIOS, parse
 
@@ -118,7 +119,8 @@ def model_folder(path: Path) -> dict[str, Any]:
             counts = {part: _head_count(file) for part, file in files.items() if file.is_file()}
             break
     if not counts:
-        raise ValueError(f"{path}: a folder that holds no COLMAP model (cameras, images and points3D, .bin or .txt)")
+        told = meant(path) or " (cameras, images and points3D, .bin or .txt)"
+        raise ValueError(f"{path}: a folder that holds no COLMAP model{told}")
     return {"kind": "COLMAP model", "format": end[1:], **counts}
 
 

@@ -82,7 +82,7 @@ class Localizer:
     def open(
         cls,
         model: Path | str,
-        features: Sequence[Path | str],
+        features: Sequence[Path | str] | Path | str,
         *,
         translator: Translator | Path | str | None = None,
         mode: Mode = "native",

@@ -20,13 +20,16 @@ from xdesc_jax.colmap.bindings.mapper import model_figures, model_names
 from xdesc_jax.colmap.bindings.settings import MappingSettings
 from xdesc_jax.colmap.camera_models import parse_camera
 from xdesc_jax.colmap.cameras import (
+    Intrinsics,
     Sharing,
     choose_intrinsics,
     database_cameras,
     read_intrinsics,
+    share_cameras,
 )
 from xdesc_jax.colmap.database import DatabaseReader, is_database
 from xdesc_jax.colmap.lists import read_names
+from xdesc_jax.colmap.model import Camera, Pose
 from xdesc_jax.files import dry_run
 from xdesc_jax.files.claim import claimed, inside
 from xdesc_jax.files.whole import already_done, config_hash, input_hash, making, write_json
@@ -121,6 +124,7 @@ def reconstruct(
     check_matcher(matcher, weights, device, min_score)
     if pairs is None and matcher != NEAREST:
         raise ValueError(f"--matcher {matcher}: is of matching here: say by --pairs which photos to match")
+    given_camera = parse_camera(camera, "--camera") if camera else None
     translator = Translator.load(pretrained.resolve(model)) if model is not None else None
     with (
         claimed(inside(out), "xdesc reconstruct", out),
@@ -128,6 +132,14 @@ def reconstruct(
     ):
         names = feature_set.names if only is None else read_names(only, feature_set.names)
         feature_set.check_names(names, f"{only}")
+        if matches is not None:
+            _check_matches(matches, feature_set, names)
+        elif pairs is None:
+            _check_database(sources, camera_per, only)
+        chosen, poses = _cameras(
+            feature_set, names, sources, given=given_camera, intrinsics=intrinsics, given_poses=given_poses,
+            photos=photos, per=camera_per or "photo",
+        )  # fmt: skip
         if pairs is not None:
             with dry_run.step(out / DATABASE), console.inner():
                 matches = match(
@@ -135,26 +147,7 @@ def reconstruct(
                     matcher=matcher, weights=weights, device=device, min_score=min_score, overwrite=overwrite,
                     photos=photos if uses_positions(pairs) else None, global_features=global_features,
                 )  # fmt: skip
-        if matches is None:
-            _check_database(sources, camera_per, only)
-        else:
-            with MatchFile(matches, feature_set.names) as match_file:
-                canonical_pairs(match_file, feature_set, set(names))
-        sizes = {name: feature_set.image_size(name) for name in names}
-        posed = read_model(given_poses, sizes) if given_poses else None
-        poses = posed.poses if posed else None
-        if poses is not None:
-            check_poses(names, poses, str(given_poses))
-        listed = read_intrinsics(intrinsics, sizes) if intrinsics else {}
-        if posed and not intrinsics:
-            listed = dict(zip(posed.names, posed.cameras, strict=True))
-        chosen = choose_intrinsics(
-            sizes,
-            given=parse_camera(camera, "--camera") if camera else None,
-            listed=listed,
-            own={name: c for path in sources if is_database(path) for name, c in database_cameras(path).items()},
-            photos=photos,
-        )
+            _check_matches(matches, feature_set, names)
         with console.status("reading the inputs"):
             hashes = {
                 "features": feature_set.hashes(),
@@ -229,6 +222,42 @@ def reconstruct(
         _report(out, names, verified, about)
         console.result(out / MODELS / "0", database=database, figures=out / SUMMARY)
     return out
+
+
+def _check_matches(matches: Path, features: FeatureSet, names: list[str]) -> None:
+    """Raises ValueError where a match file names photos that no feature file has."""
+    with MatchFile(matches, features.names) as match_file:
+        canonical_pairs(match_file, features, set(names))
+
+
+def _cameras(
+    features: FeatureSet,
+    names: list[str],
+    sources: list[Path],
+    *,
+    given: Camera | None,
+    intrinsics: Path | None,
+    given_poses: Path | None,
+    photos: Path | None,
+    per: Sharing,
+) -> tuple[dict[str, Intrinsics], Mapping[str, Pose] | None]:
+    """The camera of each photo, and the poses that are kept; found before photos are matched, which takes longer.
+
+    Raises:
+        ValueError: cameras that do not fit their photo or each other, photos without a given pose.
+    """
+    sizes = {name: features.image_size(name) for name in names}
+    posed = read_model(given_poses, sizes) if given_poses else None
+    poses = posed.poses if posed else None
+    if poses is not None:
+        check_poses(names, poses, str(given_poses))
+    listed = read_intrinsics(intrinsics, sizes) if intrinsics else {}
+    if posed and not intrinsics:
+        listed = dict(zip(posed.names, posed.cameras, strict=True))
+    own = {name: c for path in sources if is_database(path) for name, c in database_cameras(path).items()}
+    chosen = choose_intrinsics(sizes, given=given, listed=listed, own=own, photos=photos)
+    share_cameras(chosen, per)
+    return chosen, poses
 
 
 def _is_whole(sources: list[Path], camera_per: Sharing | None, only: Path | None) -> bool:

@@ -53,7 +53,7 @@ class FeatureSet:
     """The features of all photos in some files; use as a context manager.
 
     Args:
-        paths: feature files (.h5) and COLMAP databases; each photo is in one of them.
+        paths: feature files (.h5) and COLMAP databases, or one path; each photo is in one of them.
         descriptor: what files hold that do not say (hloc's, databases of others), or its name; None where all say.
         strict: whether a descriptor that no file has need of is an error.
         model: of which `descriptor` may be a name, before the registered ones.
@@ -72,13 +72,13 @@ class FeatureSet:
 
     def __init__(
         self,
-        paths: Sequence[Path | str],
+        paths: Sequence[Path | str] | Path | str,
         descriptor: str | DescriptorSpec | None = None,
         *,
         strict: bool = True,
         model: Names | None = None,
     ):
-        self.paths = [Path(path) for path in paths]
+        self.paths = [Path(path) for path in ([paths] if isinstance(paths, (str, Path)) else paths)]
         self._given = named_spec(descriptor, model) if isinstance(descriptor, str) else descriptor
         self._readers: dict[str, FeatureStore | DatabaseReader] = {}
         self.ratios: dict[str, float] = {}

@@ -23,7 +23,6 @@ from xdesc_jax.matching.sequence import sequential_pairs
 from xdesc_jax.matching.vlad import VladIndex
 
 _PART = re.compile(r"(sequential|gps):(\d+)|(retrieval)(?::(\d+))?")
-FORMS = "'exhaustive', 'sequential:N', 'gps:N', 'retrieval' or 'retrieval:N', or several of the last with '+'"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import array
 import dataclasses
+import difflib
 import hashlib
 import json
 from collections.abc import Collection, Iterator, Sequence
@@ -20,6 +21,7 @@ from xdesc_jax.files.text_list import BLANKS, Line, known_form, numbered_lines
 
 Pair = tuple[str, str]
 
+RULES = "'exhaustive' for all pairs, 'sequential:10', 'gps:20', 'retrieval:20', or several of the last three with '+'"
 _CHUNK = 1 << 16  # pairs whose names are looked up at a time
 
 
@@ -107,7 +109,7 @@ def read_pairs(path: Path, names0: Sequence[str], names1: Sequence[str]) -> Pair
         ValueError: a line that does not hold two names, no line at all, or not UTF-8.
     """
     if not path.exists():
-        raise FileNotFoundError(f"{path}: no such pair list (or 'exhaustive' for all pairs, 'sequential:10', 'gps:20')")
+        raise FileNotFoundError(f"{path}: no such pair list{_meant(path)} (or {RULES})")
     known0, known1 = frozenset(names0), frozenset(names1)
     place0, place1 = ({name: i for i, name in enumerate(names)} for names in (names0, names1))
     first, second = array.array("i"), array.array("i")
@@ -129,6 +131,13 @@ def read_pairs(path: Path, names0: Sequence[str], names1: Sequence[str]) -> Pair
     if not first:
         raise ValueError(f"{path}: holds no pair")
     return Pairs(list(place0), list(place1), np.frombuffer(first, np.int32), np.frombuffer(second, np.int32))
+
+
+def _meant(path: Path) -> str:
+    """The rule that was meant, as a question, where a path is a slip of one."""
+    word, colon, number = str(path).partition(":")
+    near = difflib.get_close_matches(word, ("exhaustive", "sequential", "gps", "retrieval"), n=1, cutoff=0.7)
+    return f"; did you mean '{near[0]}{colon}{number}'?" if near else ""
 
 
 def pair_line(query: str, database: str) -> str:

@@ -113,11 +113,16 @@ def resolve(model: Path | str, kind: Kind = "translator") -> Path:
         raise ValueError(f"{own}: is a folder, expected a {'model' if kind == 'translator' else 'weight'} file{made}")
     what = "model" if kind == "translator" else "weight"
     raise FileNotFoundError(
-        f"{own}: no such {what} file, nor one that ships with the package{_near(own.stem, names(kind))}"
+        f"{own}: no such {what} file, nor one that ships with the package{_near(str(model), names(kind))}"
     )
 
 
 def _near(name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
+    """Near names as a question, of a path only its very name, and what there is."""
+    named = Path(name)
+    if named.name != name or named.suffix:
+        near = [stem for stem in known if stem == named.stem]
+    else:
+        near = difflib.get_close_matches(name, known, n=3, cutoff=0.7)
     hint = f"; did you mean {', '.join(near)}?" if near else ""
     return f"{hint} (there {'are ' + ', '.join(known) if known else 'is none'})"

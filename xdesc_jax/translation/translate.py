@@ -193,6 +193,8 @@ def _check_paths(features: Path, *outputs: Path) -> str:
     """The format of all, one of FORMATS or DATABASE."""
     if not features.exists():
         raise FileNotFoundError(f"{features}: no such file")
+    if features.is_dir():
+        raise ValueError(f"{features}: is a folder, expected a file of {FORMATS} or a COLMAP database")
     kind = features.suffix
     if kind not in FORMATS:
         with contextlib.suppress(ValueError, FileNotFoundError):

@@ -268,7 +268,7 @@ class Translator:
             return self.embedding_spec
         if name not in self.specs:
             joint = [EMBEDDING] if self.embedding_spec is not None else []
-            near = difflib.get_close_matches(name, self.names + joint, n=3, cutoff=0.4)
+            near = difflib.get_close_matches(name, self.names + joint, n=3)
             hint = f"; did you mean {', '.join(near)}?" if near else ""
             raise ValueError(f"{self._where}: no descriptor {name!r}, it has {self.describe()}{hint}")
         return self.specs[name]

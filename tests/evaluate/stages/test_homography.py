@@ -1,6 +1,7 @@
 """The stage `xdesc evaluate homography`."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -28,6 +29,15 @@ def test_an_exact_translator_gives_perfect_rows_in_json_and_report(scene_folder,
     saved = json.loads((tmp_path / "out/homography.json").read_text())
     assert [row["mean"]["ap"] for row in saved["results"]] == [result.mean.ap for result in results]
     assert "own-a \u2192 own-b" in (tmp_path / "out/report.html").read_text()
+
+
+def test_one_pair_of_one_scene_is_said_so(scene_folder, feature_folder, tmp_path):
+    shutil.rmtree(scene_folder / "wall")
+    for name in ("H_1_3", "3.png"):
+        (scene_folder / "door" / name).unlink()
+    homography(scene_folder, out=tmp_path / "out", features=(feature_folder,))
+    page = (tmp_path / "out/report.html").read_text()
+    assert "1 pair of 1 scene; the query" in page and "photo pairs" not in page
 
 
 def test_finished_work_is_read_back_and_another_configuration_refused(

@@ -24,7 +24,7 @@ from xdesc_jax.colmap.foreign import as_colmap
 from xdesc_jax.colmap.foreign.read import KNOWN, find, read_scene
 from xdesc_jax.colmap.model import Camera, Model
 from xdesc_jax.colmap.model_arrays import NO_POINT, read_keypoints, read_points
-from xdesc_jax.colmap.model_files import check_model_files
+from xdesc_jax.colmap.model_files import check_model_files, meant
 from xdesc_jax.colmap.text_model import readable
 
 if TYPE_CHECKING:
@@ -107,6 +107,8 @@ def open_model(path: Path) -> pycolmap.Reconstruction:
 def _open(folder: Path, path: Path) -> pycolmap.Reconstruction:
     """The model of a folder; `path` is what messages call it."""
     if not any((folder / f"images{end}").exists() for end in (".bin", ".txt")):
+        if hint := meant(folder):
+            raise FileNotFoundError(f"{path}: holds no COLMAP model{hint}")
         raise FileNotFoundError(
             f"{path}: holds no COLMAP model (cameras, images and points3D, .bin or .txt), and is none of {KNOWN}"
         )

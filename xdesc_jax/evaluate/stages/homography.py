@@ -183,7 +183,8 @@ def _write_report(
     pair = scenes[0].pairs[len(scenes[0].pairs) // 2]
     photos = read_gray(root / pair.query), read_gray(root / pair.database)
     pictures = matched_pictures(pair, photos, stores, translator, highlights(results))
-    text = f"{provenance['pairs']} pairs of {len(scenes)} scenes; the query is photo 1 of each scene."
+    counts = f"{console.counted(provenance['pairs'], 'pair')} of {console.counted(len(scenes), 'scene')}"
+    text = f"{counts}; the query is photo 1 of each scene."
     write_report(
         path,
         "Matching under known homographies",
