@@ -38,6 +38,7 @@ FULL_DISK = """
 import resource, signal, sys
 from xdesc_jax import cli
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+sys.dont_write_bytecode = True  # of which half would be written
 resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, resource.RLIM_INFINITY))
 sys.exit(cli.main(sys.argv[1:]))
 """

@@ -104,6 +104,7 @@ import resource, sys
 import numpy as np
 from xdesc_jax.files import hdf5
 from xdesc_jax.files.hdf5 import Writer
+sys.dont_write_bytecode = True  # of which half would be written
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
 many = sys.argv[5] == "many"
 with Writer(sys.argv[1], many) as writer:

@@ -86,12 +86,13 @@ def test_hash_does_not_depend_on_the_order_of_fields():
 
 
 FULL_DISK = """
-import resource, signal
+import resource, signal, sys
 import numpy as np
 from xdesc_jax.descriptors import get_spec
 from xdesc_jax.features.store import ImageFeatures, StoreWriter
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+sys.dont_write_bytecode = True  # of which half would be written
 resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, resource.RLIM_INFINITY))
 with StoreWriter({path!r}, get_spec("hardnet")) as writer:
     for i in range(10):

@@ -177,6 +177,7 @@ LIMITED = """
 import resource, sys
 from xdesc_jax import cli
 import xdesc_jax.mapping.reconstruct
+sys.dont_write_bytecode = True  # of which half would be written
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
 sys.exit(cli.main(sys.argv[2:]))
 """

@@ -38,6 +38,7 @@ save = checkpoint.Checkpoints.save
 def save_while_there_is_room(self, state, position, metrics=None):
     if position.step > 3:
         self.verify()
+        sys.dont_write_bytecode = True  # of which half would be written
         resource.setrlimit(resource.RLIMIT_FSIZE, (16384, resource.RLIM_INFINITY))
     save(self, state, position, metrics)
 checkpoint.Checkpoints.save = save_while_there_is_room
