@@ -14,7 +14,7 @@ from xdesc_jax.config import ContextConfig
 from xdesc_jax.networks import context, neighbours
 from xdesc_jax.translation.parts import Layers
 
-POOL_ROWS = 128  # of 20 neighbours and 192 values: 2 MB an array, of which two are in use
+POOL_ROWS = 128  # of 40 neighbours and 192 values: 4 MB an array, of which two are in use
 _FARTHEST_PX = 1e6  # no photo reaches so far; squares of more leave float32
 _SLACK = 0.02  # of the photo's longer side: how far outside keypoints may lie that were refined or undistorted
 
