@@ -43,7 +43,7 @@ class MapPhoto:
         point: [N] int, row in the map's points that a keypoint observes; -1 where none.
         positions: [N, 2] px of the keypoints, origin at the centre of the first pixel.
         size: (width, height) of the photo in px; (0, 0) where the features do not say.
-        frames: [N, 2] of the keypoints; None where the features have none.
+        frames: [N, 2] of the keypoints; None where the features have none, or no model could take them.
         views: what `rows` are in each of the map's views, for each turn of queries; none where the photo's rows are
             not rendered.
     """
@@ -194,7 +194,8 @@ def _photo(
     space = router.route(held, held).target
     rows = rows_of(name, space)
     rendered = tuple(rows_of(name, space, view) for view in views) if rows_of.takes_views(name, space) else ()
-    return MapPhoto(held, space, rows, point, xy, size, features.frames(name), rendered)
+    frames = features.frames(name) if rows_of.translates else None
+    return MapPhoto(held, space, rows, point, xy, size, frames, rendered)
 
 
 def _index(

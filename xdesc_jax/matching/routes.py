@@ -205,6 +205,11 @@ class Rows:
             self._bytes -= self._kept.popitem(last=False)[1].nbytes
         return rows
 
+    @property
+    def translates(self) -> bool:
+        """Whether there is a model, whose networks may take the keypoints' frames."""
+        return self._translator is not None
+
     def takes_views(self, name: str, target: DescriptorSpec) -> bool:
         """Whether other views of a photo give other rows in `target`."""
         held = self.features.held(name)
