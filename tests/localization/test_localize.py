@@ -6,49 +6,15 @@ import json
 import h5py
 import numpy as np
 import pytest
-from PIL import Image
 
+from tests.support.localize_stage import check_exact, results, run
 from tests.support.place import WIDTH, rewrite
 from xdesc_jax.cli import main
-from xdesc_jax.colmap.bindings.api import pycolmap
 from xdesc_jax.colmap.lists import read_poses
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.store import FeatureStore, StoreWriter
 from xdesc_jax.localization.localizer import Localizer
 from xdesc_jax.localization.outcome import PoseSettings
-
-
-@pytest.fixture
-def queries(place, tmp_path):
-    path = tmp_path / "queries.txt"
-    path.write_text(place.query_list)
-    return path
-
-
-@pytest.fixture
-def pairs(place, tmp_path):
-    """Each query with all photos of the map."""
-    path = tmp_path / "pairs.txt"
-    path.write_text("".join(f"{q} {name}\n" for q in place.queries for name in place.names))
-    return path
-
-
-def run(place, out, queries, *words, features="own-a"):
-    """Exit status of the stage with the map of one descriptor."""
-    given = ["localize", place.model, out, "--features", place.features[features], "--queries", queries, *words]
-    return main([str(word) for word in given])
-
-
-def results(out):
-    return json.loads((out / "results.json").read_text())
-
-
-def check_exact(place, out):
-    poses = read_poses(out / "poses.txt")
-    assert list(poses) == place.queries
-    for name, pose in poses.items():
-        np.testing.assert_allclose(pose.rotation, place.poses[name].rotation, atol=1e-5)
-        np.testing.assert_allclose(pose.center, place.poses[name].center, atol=1e-4)
 
 
 def test_poses_and_results_are_written(place, tmp_path, queries, pairs):
@@ -237,55 +203,6 @@ def test_unknown_queries_and_missing_choices_are_refused(place, tmp_path, querie
     assert "either --pairs" in capsys.readouterr().err
 
 
-# --- Intrinsics of queries -----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def bare(place, tmp_path):
-    """The queries by name alone."""
-    path = tmp_path / "bare.txt"
-    path.write_text("".join(f"{name}\n" for name in place.queries))
-    return path
-
-
-@pytest.fixture(params=["list", "model", "database"])
-def intrinsics(request, place, tmp_path):
-    """The queries' cameras, as each source holds them."""
-    if request.param == "list":
-        (tmp_path / "cameras.txt").write_text(place.query_list)
-        return tmp_path / "cameras.txt"
-    model = pycolmap.Reconstruction()
-    with pycolmap.Database.open(tmp_path / "cameras.db") as db:
-        for number, name in enumerate(place.queries, start=1):
-            camera = place.cameras[name]
-            made = pycolmap.Camera(
-                model=camera.model, width=camera.width, height=camera.height, params=camera.params, camera_id=number,
-                has_prior_focal_length=True,
-            )  # fmt: skip
-            image = pycolmap.Image(name=name, camera_id=db.write_camera(made))
-            db.write_image(image)
-            model.add_camera_with_trivial_rig(made)
-            image = pycolmap.Image(name=name, camera_id=number, image_id=number)
-            model.add_image_with_trivial_frame(image, pycolmap.Rigid3d())
-    model.write(tmp_path)
-    return tmp_path / "cameras.db" if request.param == "database" else tmp_path
-
-
-def test_intrinsics_come_from_a_list_a_model_or_a_database(place, tmp_path, bare, pairs, intrinsics):
-    assert run(place, tmp_path / "out", bare, "--pairs", pairs, "--intrinsics", intrinsics) == 0
-    check_exact(place, tmp_path / "out")
-
-
-def test_intrinsics_of_none_of_the_queries_are_refused_or_guessed(place, tmp_path, bare, pairs, capsys):
-    """The map's own model, say: its cameras are of other photos."""
-    words = ["--pairs", pairs, "--intrinsics", place.model]
-    assert run(place, tmp_path / "out", bare, *words) == 2
-    said = " ".join(capsys.readouterr().err.split())
-    assert f"of none of the 2 queries, first {sorted(place.queries)!r}; --assume-focal guesses them" in said
-    assert run(place, tmp_path / "out", bare, *words, "--assume-focal") == 0
-    assert all(entry["focal_px"] is not None for entry in results(tmp_path / "out")["queries"].values())
-
-
 def test_a_photo_of_the_map_without_keypoints_is_left_out_where_photos_may_be_missing(
     place, tmp_path, queries, pairs, capsys
 ):
@@ -300,38 +217,6 @@ def test_a_photo_of_the_map_without_keypoints_is_left_out_where_photos_may_be_mi
     assert "but 0 in" in said and "(--allow-missing leaves it out)" in said
     assert main([*map(str, words), "--allow-missing"]) == 0
     check_exact(place, tmp_path / "out")
-
-
-def test_the_query_list_goes_before_other_intrinsics(place, tmp_path, queries, pairs):
-    first, second = place.query_list.splitlines()
-    queries.write_text(f"{first}\n{place.queries[1]}\n")
-    name, model, *_ = first.split()
-    (tmp_path / "cameras.txt").write_text(f"{name} {model} 1024 768 700 512 384 0\n{second}\n")
-    assert run(place, tmp_path / "out", queries, "--pairs", pairs, "--intrinsics", tmp_path / "cameras.txt") == 0
-    check_exact(place, tmp_path / "out")
-
-
-def write_photo(path, focal_35mm=None):
-    exif = Image.Exif()
-    if focal_35mm is not None:
-        exif[0x8769] = {0xA405: focal_35mm, 0xA002: 1024, 0xA003: 768}
-    Image.new("RGB", (1024, 768)).save(path, exif=exif)
-
-
-def test_exif_is_read_where_nothing_else_knows_a_query(place, tmp_path, bare, pairs, capsys):
-    (tmp_path / "photos").mkdir()
-    for name in place.queries:  # 45 mm of 36 x 24 mm are 1280 px
-        write_photo(tmp_path / "photos" / name, focal_35mm=43)
-    assert run(place, tmp_path / "out", bare, "--pairs", pairs, "--photos", tmp_path / "photos") == 0
-    assert all(entry["focal_px"] is None for entry in results(tmp_path / "out")["queries"].values())
-    write_photo(tmp_path / "photos" / place.queries[0])
-    words = ["--pairs", pairs, "--photos", tmp_path / "photos"]
-    assert run(place, tmp_path / "other", bare, *words) == 2
-    assert "1 queries have no intrinsics" in (error := capsys.readouterr().err) and place.queries[0] in error
-    assert run(place, tmp_path / "other", bare, *words, "--assume-focal") == 0
-    assert results(tmp_path / "other")["queries"][place.queries[0]]["focal_px"] == pytest.approx(1280, abs=15)
-    assert run(place, tmp_path / "none", bare, "--pairs", pairs, "--photos", tmp_path / "typo") == 2
-    assert "typo: no such folder of photos" in capsys.readouterr().err
 
 
 # --- Ratios and rows -----------------------------------------------------------------------------------------

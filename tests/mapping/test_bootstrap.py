@@ -207,6 +207,11 @@ def test_cameras_that_the_list_lacks_come_from_other_intrinsics(place, translate
     found, expected = (read_model(tmp_path / folder / "model") for folder in ("out", "expected"))
     assert found.cameras == expected.cameras and found.names == expected.names
     assert set(place.queries) <= set(found.names)
+    camera = place.cameras[place.queries[0]]
+    words = [camera.model, camera.width, camera.height, *camera.params]
+    assert run(place, tmp_path / "one", translated, names, "--camera", " ".join(map(str, words))) == 0
+    assert read_model(tmp_path / "one" / "model").cameras == expected.cameras
+    assert json.loads((tmp_path / "one" / "summary.json").read_text())["settings"]["camera"]["model"] == camera.model
 
 
 def test_photos_of_another_descriptor_or_of_the_map_are_refused(place, translated, new, tmp_path, capsys):

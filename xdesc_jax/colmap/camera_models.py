@@ -78,7 +78,7 @@ def parse_camera(text: str, where: str) -> Camera:
     Raises:
         ValueError: an unknown model, a wrong number of parameters, or values that cannot be; says `where`.
     """
-    model, *words = text.split()
+    model, *words = text.split() or [""]
     if model not in PARAMETERS:
         raise ValueError(f"{where}: camera model is {model!r}, expected one of {', '.join(PARAMETERS)}")
     values = [number(word) for word in words]

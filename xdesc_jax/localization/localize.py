@@ -1,6 +1,6 @@
 """The stage `xdesc localize`: queries against a map.
 
-In: a sparse model with the features that it was made from, a query list with intrinsics, the queries'
+In: a sparse model with the features that it was made from, the queries and their cameras, the queries'
 features, and which photos to match each query with. Out: `poses.txt` (`name qw qx qy qz tx ty tz`, world to
 camera) with the queries that were localised, `results.json` with all of them, and `correspondences.npz` with what
 each pose rests on.
@@ -8,12 +8,14 @@ each pose rests on.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from xdesc_jax import console, pretrained
+from xdesc_jax.colmap.camera_models import parse_camera
 from xdesc_jax.colmap.foreign.read import files_of
 from xdesc_jax.colmap.model import Camera
 from xdesc_jax.features.frames import of_features
@@ -48,8 +50,9 @@ def localize(
     out: Path,
     *,
     features: tuple[Path, ...],
-    queries: Path,
+    queries: Path | None = None,
     query_features: tuple[Path, ...] = (),
+    camera: str | None = None,
     intrinsics: Path | None = None,
     photos: Path | None = None,
     model: Path | None = None,
@@ -77,15 +80,17 @@ def localize(
 ) -> Path:
     """Query photos -> poses in a map. Started again, it goes on with the queries that are left.
 
-    Each query's camera comes from the first that knows it: its line in the query list, --intrinsics, the database
-    that its features come from, EXIF of its photo, and with --assume-focal a guess.
+    Each query's camera comes from the first that knows it: its line in the query list, --camera or
+    --intrinsics, the database that its features come from, EXIF of its photo, and with --assume-focal a guess.
 
     Args:
         reconstruction: folder of a COLMAP model with 3D points, or a model of OpenSfM, OpenMVG, Bundler or NVM.
         out: folder to write `poses.txt`, `results.json` and `correspondences.npz` to.
         features: feature files (.h5) and COLMAP databases that the model was made from, or translations of them.
-        queries: query list, 'name MODEL width height params...' a line, or names alone.
+        queries: query list, 'name MODEL width height params...' a line, or names alone; without it, all photos of
+            `query_features` are queries.
         query_features: feature files and databases of the queries; `features` where none is given.
+        camera: of all queries that are listed without, as 'MODEL width height params...'; in place of `intrinsics`.
         intrinsics: list as `queries`, COLMAP model or database, or model of another program, with the cameras of
             queries that are listed without.
         photos: folder of the queries' photos, for the cameras' EXIF, and with --views gravity for how they were held;
@@ -143,6 +148,11 @@ def localize(
         raise ValueError(f"retrieval of {retrieval} photos, expected at least 1")
     if workers < 1:
         raise ValueError(f"workers is {workers}, expected at least 1")
+    if queries is None and not query_features:
+        raise ValueError(
+            "name the queries: a list (--queries), or --query-features alone, whose photos are all queries"
+        )
+    given_camera = parse_camera(camera, "--camera") if camera is not None else None
     check_matcher(matcher, weights, device, min_score, ratio)
     seen = parse(views)
     rendered.check_matcher(seen, matcher != NEAREST)
@@ -155,7 +165,7 @@ def localize(
             query_features or features, query_descriptor or (None if query_features else descriptor), model=translator
         ) as asked,
     ):
-        cameras = query_cameras(queries, asked, assume_focal, intrinsics, photos)
+        cameras = query_cameras(queries, asked, assume_focal, intrinsics, photos, given_camera)
         check_rows(asked, cameras)
         router = Router(mode, translator, target=target, ratio=ratio, ratios=strictest(known.ratios, asked.ratios))
         network = None
@@ -166,7 +176,7 @@ def localize(
             hashes = {
                 "reconstruction": model_hash(reconstruction),
                 "features": known.hashes(),
-                "queries": content_hash(queries),
+                "queries": content_hash(queries) if queries is not None else None,
                 "query_features": asked.hashes(),
                 "model": content_hash(model) if model is not None else None,
             }
@@ -186,6 +196,8 @@ def localize(
             "assume_focal": assume_focal,
             "allow_missing": allow_missing,
         }
+        if given_camera is not None:
+            settings["camera"] = dataclasses.asdict(given_camera)
         if intrinsics is not None or photos is not None:
             settings["cameras"] = config_hash(cameras)
         if network is not None:
@@ -216,7 +228,7 @@ def localize(
         shown = {"map photos": len(sparse.names), "3D points": len(sparse.points), "query photos": len(cameras)}
         paths = {"reconstruction": reconstruction, "features": known.paths, "queries": queries}
         paths |= {"query_features": asked.paths, "model": named}
-        given = {**settings, **paths, "pairs": pairs} | ({"views": " ".join(views)} if seen else {})
+        given = {**settings, **paths, "pairs": pairs, "camera": camera} | ({"views": " ".join(views)} if seen else {})
         if network is not None:
             given |= {"matcher": matcher, "weights": weights, "device": device, "min_score": min_score}
         del given["stage"]

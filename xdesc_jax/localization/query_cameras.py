@@ -1,8 +1,8 @@
 """The camera of each query.
 
-In: the query list, and where it does not say them, a list, model or database of intrinsics, the database that the
-queries' features come from, or the photos' EXIF: the order of `colmap.cameras`, as `xdesc reconstruct` has it. Out:
-a camera a query, guessed where nothing knows it and that is allowed.
+In: the query list, and where it does not say them, one camera for all, a list, model or database of intrinsics, the
+database that the queries' features come from, or the photos' EXIF: the order of `colmap.cameras`, as `xdesc
+reconstruct` has it. Out: a camera a query, guessed where nothing knows it and that is allowed.
 """
 
 from __future__ import annotations
@@ -21,38 +21,50 @@ SHOWN = 5
 
 
 def query_cameras(
-    queries: Path, asked: FeatureSet, assume_focal: bool, intrinsics: Path | None = None, photos: Path | None = None
+    queries: Path | None,
+    asked: FeatureSet,
+    assume_focal: bool,
+    intrinsics: Path | None = None,
+    photos: Path | None = None,
+    camera: Camera | None = None,
 ) -> dict[str, Camera]:
     """The camera of each query, in the order of the list.
 
     Args:
-        queries: the query list, with intrinsics or names alone.
+        queries: the query list, with intrinsics or names alone; None where all photos of `asked` are queries.
         asked: the features of the queries.
         assume_focal: guess what nothing knows; `known` is False then.
         intrinsics: list, COLMAP model or database, of queries that are listed without.
         photos: folder of the queries' photos, for their EXIF.
+        camera: of all queries that are listed without (command line).
 
     Raises:
         FileNotFoundError: no such file or folder.
-        ValueError: queries that the features lack, without intrinsics, or of another size than their photo.
+        ValueError: queries that the features lack, without intrinsics, or of another size than their photo; `camera`
+            and `intrinsics` at once.
     """
-    listed = read_queries(queries, asked.names)
+    if camera is not None and intrinsics is not None:
+        raise ValueError(f"{intrinsics}: --intrinsics and --camera both say cameras of the same queries; give one")
+    listed = read_queries(queries, asked.names) if queries is not None else dict.fromkeys(asked.names)
     asked.check_names(list(listed), f"query list {queries}")
+    where = queries if queries is not None else ", ".join(map(str, asked.paths))
     given = {name: camera for name, camera in listed.items() if camera is not None}
     sizes = {name: asked.image_size(name) for name in listed}
-    for name, camera in given.items():
-        if min(sizes[name]) > 0 and (camera.width, camera.height) != sizes[name]:
+    for name, own in given.items():
+        if min(sizes[name]) > 0 and (own.width, own.height) != sizes[name]:
             raise ValueError(
-                f"{queries}: the camera of {name!r} has {camera.width} x {camera.height} px, but its features in "
+                f"{queries}: the camera of {name!r} has {own.width} x {own.height} px, but its features in "
                 f"{asked.path(name)} are of a photo of {sizes[name][0]} x {sizes[name][1]} px"
             )
     bare = {name: size for name, size in sizes.items() if name not in given}
-    found = _found(bare, asked, intrinsics, photos, assume_focal) if bare else {}
+    if camera is not None and not bare:
+        console.warn(f"{queries}: says the cameras of all {len(listed)} queries, so none takes that of --camera")
+    found = _found(bare, asked, intrinsics, photos, assume_focal, camera) if bare else {}
     unknown = [name for name in bare if name not in found or not found[name].camera.known]
     if unknown and not assume_focal:
         raise ValueError(
-            f"{queries}: {len(unknown)} queries have no intrinsics ('name MODEL width height params...'), first "
-            f"{unknown[:SHOWN]}; --intrinsics and --photos say more of them, --assume-focal guesses them"
+            f"{where}: {len(unknown)} queries have no intrinsics ('name MODEL width height params...'), first "
+            f"{unknown[:SHOWN]}; --camera, --intrinsics and --photos say more of them, --assume-focal guesses them"
         )
     for name in unknown:
         size = sizes[name] if name not in found else (found[name].camera.width, found[name].camera.height)
@@ -63,7 +75,12 @@ def query_cameras(
 
 
 def _found(
-    sizes: dict[str, tuple[int, int]], asked: FeatureSet, intrinsics: Path | None, photos: Path | None, guess: bool
+    sizes: dict[str, tuple[int, int]],
+    asked: FeatureSet,
+    intrinsics: Path | None,
+    photos: Path | None,
+    guess: bool,
+    camera: Camera | None,
 ) -> dict[str, Intrinsics]:
     """Intrinsics of queries whose size or camera anything tells."""
     listed = read_intrinsics(intrinsics, sizes) if intrinsics is not None else {}
@@ -77,5 +94,6 @@ def _found(
     for path in asked.paths:
         if is_database(path):
             own |= database_cameras(path)
-    told = {n: size for n, size in sizes.items() if min(size) > 0 or n in listed or n in own or photos is not None}
-    return choose_intrinsics(told, listed=listed, own=own, photos=photos)
+    any_size = camera is not None or photos is not None
+    told = {n: size for n, size in sizes.items() if min(size) > 0 or n in listed or n in own or any_size}
+    return choose_intrinsics(told, given=camera, listed=listed, own=own, photos=photos)

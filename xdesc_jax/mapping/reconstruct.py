@@ -124,7 +124,7 @@ def reconstruct(
     check_matcher(matcher, weights, device, min_score)
     if pairs is None and matcher != NEAREST:
         raise ValueError(f"--matcher {matcher}: is of matching here: say by --pairs which photos to match")
-    given_camera = parse_camera(camera, "--camera") if camera else None
+    given_camera = parse_camera(camera, "--camera") if camera is not None else None
     translator = Translator.load(pretrained.resolve(model)) if model is not None else None
     with (
         claimed(inside(out), "xdesc reconstruct", out),

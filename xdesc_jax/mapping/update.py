@@ -20,6 +20,7 @@ import numpy as np
 from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.bindings.api import read_model
 from xdesc_jax.colmap.bindings.registration import add_photos
+from xdesc_jax.colmap.camera_models import parse_camera
 from xdesc_jax.colmap.foreign.read import find
 from xdesc_jax.colmap.model import Camera, Pose
 from xdesc_jax.colmap.reference import reference_poses
@@ -63,6 +64,7 @@ def update(
     min_inliers: int = PoseSettings.min_inliers,
     max_error_px: float = PoseSettings.max_error_px,
     seed: int = 0,
+    camera: str | None = None,
     intrinsics: Path | None = None,
     photos: Path | None = None,
     assume_focal: bool = False,
@@ -87,7 +89,8 @@ def update(
         min_inliers: a pose with fewer is a failure.
         max_error_px: largest reprojection error of an inlier.
         seed: of RANSAC and of the retrieval's vocabulary.
-        intrinsics: list as `queries`, COLMAP model or database with the cameras of photos that are listed without.
+        camera: of all new and test photos that are listed without, as 'MODEL width height params...'.
+        intrinsics: list as `queries`, COLMAP model or database with the cameras of those, in place of `camera`.
         photos: folder of the new and the test photos, for the cameras' EXIF; nothing else of them is read.
         assume_focal: guess 1.2 times the longer side as the focal length of photos of which nothing knows it.
         overwrite: replace a result made with other settings.
@@ -109,6 +112,7 @@ def update(
         raise ValueError(f"{test_queries}: the features of the test photos are missing (--test-features)")
     if reference is not None and test_queries is None:
         raise ValueError(f"{reference}: is the reference of test photos, but there are none (--test-queries)")
+    given = parse_camera(camera, "--camera") if camera is not None else None
     named, model = model, pretrained.resolve(model) if model is not None else None
     lists = [path for path in (queries, test_queries, reference, model) if path is not None]
     _check_out(out, [reconstruction, *features, *new_features, *test_features, *lists])
@@ -122,7 +126,9 @@ def update(
             raise ValueError(f"{reconstruction}: is of another program, and only a COLMAP model can be updated")
         sparse = read_model(reconstruction)
         known.check_names(sparse.names, f"the model {reconstruction}")
-        cameras_of = partial(query_cameras, assume_focal=assume_focal, intrinsics=intrinsics, photos=photos)
+        cameras_of = partial(
+            query_cameras, assume_focal=assume_focal, intrinsics=intrinsics, photos=photos, camera=given
+        )
         cameras = cameras_of(queries, new)
         test_cameras = cameras_of(test_queries, test) if test_queries is not None else {}
         _check_apart(queries, cameras, "new photos", sparse.names, "in the map already")
@@ -157,6 +163,8 @@ def update(
             "max_error_px": max_error_px,
             "seed": seed,
         }
+        if given is not None:
+            settings["camera"] = dataclasses.asdict(given)
         if intrinsics is not None or photos is not None:
             settings["cameras"] = config_hash([cameras, test_cameras])
         expected, summary = config_hash(settings), out / SUMMARY
@@ -165,7 +173,7 @@ def update(
             console.up_to_date(out)
             return out
         shown = {"map photos": len(sparse.names), "3D points": len(sparse.points), "new photos": len(cameras)}
-        told = {name: value for name, value in (settings | inputs).items() if name != "stage"}
+        told = {name: value for name, value in (settings | inputs).items() if name != "stage"} | {"camera": camera}
         console.settings(f"xdesc map update -> {out}", {**told, **shown, "descriptor": spec.name}, update)
         with claimed(beside(out), "xdesc map update", out):
             router = Router("native", None, ratio="auto" if ratio is None else ratio, ratios=known.ratios)
