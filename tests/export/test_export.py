@@ -10,12 +10,15 @@ import json
 import jax
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from tests.support import small_translators
 from xdesc_jax import cli
 from xdesc_jax.config import ModelConfig
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, stored, unit_rows
 from xdesc_jax.export import export
+from xdesc_jax.export.quantization import equal, quantized
+from xdesc_jax.files import arrays
 from xdesc_jax.networks import mlp
 from xdesc_jax.train.translators import trained
 from xdesc_jax.train.translators.trained import TrainedModel
@@ -210,6 +213,42 @@ def test_a_model_file_becomes_one_of_another_form(tmp_path, capsys, format, dtyp
     assert ("loss of" in shown) == ("a copy in the joint space of the model" in shown) == (dtype != "float32")
     assert cli.main(words) == 0
     assert "up to date" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("format", ["safetensors", "npz"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+def test_weights_stay_as_the_model_stores_them_unless_another_dtype_is_asked_for(tmp_path, capsys, format, dtype):
+    small = small_translators.encoder_decoder()
+    small = quantized(small, dtype) if dtype != "float32" else small
+    model, out = small.save(tmp_path / "model.safetensors", dtype), tmp_path / f"m.{format}"
+    words = ["export", str(model), str(out), "--format", format]
+    assert cli.main(words) == 0
+    assert {held.dtype.name for held in kernels(out)} == {dtype}
+    found = model_file.load(out)
+    assert found.storage == dtype and found.provenance == small.provenance
+    assert all(map(equal, found.networks.values(), small.networks.values()))
+    # The same weights in another dtype are another file.
+    assert cli.main([*words, "--dtype", "float32"]) == (0 if dtype == "float32" else 2)
+    assert ("another configuration" in capsys.readouterr().err) == (dtype != "float32")
+    assert cli.main([*words, "--dtype", "float32", "--overwrite"]) == 0
+    assert {held.dtype.name for held in kernels(out)} == {"float32"}
+    assert all(map(equal, model_file.load(out).networks.values(), small.networks.values()))
+
+
+def test_one_encoder_of_an_int8_model_is_int8(tmp_path):
+    small = quantized(small_translators.encoder_decoder(), "int8")
+    model, sizes = small.save(tmp_path / "model.safetensors", "int8"), {}
+    for name, words in {"own": {}, "whole": {"dtype": "float32"}}.items():
+        out = tmp_path / f"{name}.npz"
+        export.export(model, out, format="npz", source="grid", target="embedding", **words)
+        sizes[name] = sum(held.nbytes for held in kernels(out))
+    assert sizes["whole"] == 4 * sizes["own"]
+
+
+def kernels(path):
+    """The kernels of a model file, as it stores them."""
+    tensors = load_file(path) if path.suffix == ".safetensors" else arrays.read(path)[1]
+    return [held for name, held in tensors.items() if name.endswith("/kernel")]
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from xdesc_jax.translation import copies
 from xdesc_jax.translation import ratios as ratio_keys
 from xdesc_jax.translation.bundle import Bundle, Layers, ParitySample, load
 from xdesc_jax.translation.copies import inherit_space
-from xdesc_jax.translation.parts import CONTEXT
+from xdesc_jax.translation.parts import CONTEXT, Dtype
 from xdesc_jax.translation.translator import PARITY_TOLERANCE, Translator
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def export(
     target: str | None = None,
     which: Literal["best", "latest"] = "best",
     format: Format = "safetensors",
-    dtype: Literal["float32", "float16", "int8"] = "float32",
+    dtype: Dtype | None = None,
     overwrite: bool = False,
 ) -> Path:
     """Run directory or model file -> model file, ONNX, StableHLO, or a checkpoint for the paper's PyTorch code.
@@ -66,8 +66,9 @@ def export(
         which: of a run, the checkpoint of the best validation figures, or the latest.
         format: `safetensors` and `npz` for this package (the latter is read by numpy alone), `onnx` (needs onnx and
             onnxruntime), `stablehlo` (needs jax), `pth` for PyTorch (needs torch).
-        dtype: of the weights in a .safetensors or .npz file: float16 is half as large, int8 (with a scale for each
-            output) a quarter. They are computed with in float32, and embeddings match those of the model itself.
+        dtype: of the weights in a .safetensors or .npz file: float16 is half as large as float32, int8 (with a scale
+            for each output) a quarter. They are computed with in float32, and embeddings match those of the model
+            itself. Without, a model file's own, and float32 of a run.
         overwrite: replace another model.
 
     Returns:
@@ -104,15 +105,18 @@ def export(
         if source is None or target is None:
             return graphs.export_all(translator, out, format, expected, overwrite)
         return graphs.export_one(translator, source, target, out, format, expected, overwrite)
-    if dtype != "float32":
-        with console.status(f"rounding the weights to {dtype}"):
-            bundle = quantized(bundle, dtype)
+    stored = dtype or bundle.storage
+    if stored != "float32":
+        with console.status(f"rounding the weights to {stored}"):
+            bundle = quantized(bundle, stored)
     if source is not None and target is not None:
         bundle = selected(bundle, source, target, str(run))
-    return _export_bundle(named, out, bundle, dtype, overwrite)
+    return _export_bundle(named, out, dataclasses.replace(bundle, storage=stored), overwrite)
 
 
-def _check(out: Path, source: str | None, target: str | None, format: Format, dtype: str, folder: bool) -> None:
+def _check(
+    out: Path, source: str | None, target: str | None, format: Format, dtype: Dtype | None, folder: bool
+) -> None:
     if (source is None) != (target is None):
         given, missing = ("--source", "--target") if target is None else ("--target", "--source")
         raise ValueError(f"{given} {source or target} needs {missing} beside it, a descriptor or 'embedding'")
@@ -123,19 +127,19 @@ def _check(out: Path, source: str | None, target: str | None, format: Format, dt
         )
     if not folder and out.suffix != f".{format}":
         raise ValueError(f"{out}: model files end in .{format} for --format {format}, found {out.suffix!r}")
-    if format not in MODEL_FILES and dtype != "float32":
+    if format not in MODEL_FILES and dtype not in (None, "float32"):
         raise ValueError(f"--dtype {dtype} is for --format safetensors or npz, found --format {format}")
     if format == "pth" and source is not None:
         raise ValueError("--source and --target are not for --format pth, which holds a whole model")
 
 
-def _export_bundle(run: Path, out: Path, bundle: Bundle, dtype: str, overwrite: bool) -> Path:
-    expected = _hash(bundle)
+def _export_bundle(run: Path, out: Path, bundle: Bundle, overwrite: bool) -> Path:
+    expected = config_hash([_hash(bundle), bundle.storage])
     if already_done(out, _found_hash(out), expected, overwrite):
         console.up_to_date(out)
         return out
     with staged(out) as temporary, console.status(f"writing and checking {out}"):
-        bundle.save(temporary, dtype)
+        bundle.save(temporary, bundle.storage)
         deviation = _check_written(temporary, out, bundle)
     figures = _figures(bundle, deviation, out) | {"loss": bundle.provenance.get("weights")}
     write_json(
@@ -326,7 +330,8 @@ def _hash(bundle: Bundle) -> str:
 
 def _found_hash(out: Path) -> str | None:
     try:
-        return _hash(load(out))
+        found = load(out)
+        return config_hash([_hash(found), found.storage])
     except (OSError, ValueError):
         return None
 

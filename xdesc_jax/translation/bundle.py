@@ -85,6 +85,7 @@ class Bundle:
         log2_sigma: mean of log2 of the training keypoints' sigmas, for a check of frames; None where not known.
         contexts: descriptor name -> the four layers by which its encoder looks at the photo's other rows.
         context: how it does; None where no encoder does.
+        storage: dtype of the weights in the file that it was read from, 'float32', 'float16' or 'int8'.
 
     Raises:
         ValueError: shapes that do not chain, values that are not finite, names without a spec, ratios of
@@ -106,6 +107,7 @@ class Bundle:
     log2_sigma: float | None = None
     contexts: dict[str, Layers] = dataclasses.field(default_factory=dict)
     context: ContextConfig | None = None
+    storage: parts.Dtype = dataclasses.field(default="float32", compare=False)
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -360,6 +362,7 @@ def _check_format(header: Mapping[str, str]) -> None:
 def _parse(header: Mapping[str, str], tensors: dict[str, np.ndarray]) -> Bundle:
     specs = [DescriptorSpec.from_dict(fields) for fields in json.loads(header["specs"])]
     names, of = [spec.name for spec in specs], {spec.name: spec for spec in specs}
+    storage = parts.weights_dtype(tensors)
     networks = parts.read_networks(tensors, json.loads(header["layers"]))
     contexts = parts.read_contexts(tensors, names)
     statistics, sample = parts.read_statistics(tensors, names), parts.read_sample(tensors, names)
@@ -387,4 +390,5 @@ def _parse(header: Mapping[str, str], tensors: dict[str, np.ndarray]) -> Bundle:
         log2_sigma=frame.get("log2_sigma"),
         contexts=contexts,
         context=None if form is None else ContextConfig(_whose(contexts, of), **{f: form[f] for f in CONTEXT_FIELDS}),
+        storage=storage,
     )

@@ -7,7 +7,7 @@ tensors, so that what is left has no place. Imports numpy alone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from xdesc_jax.translation.parity import ParitySample
 CONTEXT = "context/"
 WEIGHTS = ("encoder/", "decoder/", "pair/", CONTEXT)
 
+Dtype = Literal["float32", "float16", "int8"]
 Layers = Sequence[tuple[np.ndarray, np.ndarray]]  # (kernel [in, out], bias [out]) in order
 
 
@@ -57,6 +58,13 @@ def with_weights(of: Mapping[str, np.ndarray], dtype: str) -> dict[str, np.ndarr
         else:
             small[name] = value.astype(np.float16) if name.endswith("/photo_covariance") else value
     return small
+
+
+def weights_dtype(of: Mapping[str, np.ndarray]) -> Dtype:
+    """In which dtype a file's tensors hold the weights, float32, float16 or int8; of several, the widest."""
+    held = {x.dtype.name for name, x in of.items() if name.startswith(WEIGHTS) and name.endswith("/kernel")}
+    dtypes: tuple[Dtype, ...] = ("float32", "float16", "int8")
+    return next((dtype for dtype in dtypes if dtype in held), "float32")
 
 
 def read_networks(of: dict[str, np.ndarray], described: Mapping[str, Any]) -> dict[str, Layers]:
