@@ -22,7 +22,7 @@ from xdesc_jax.features.images import read_gray
 from xdesc_jax.features.parts import part_path
 from xdesc_jax.features.store import StoreWriter
 from xdesc_jax.files.claim import inside
-from xdesc_jax.files.whole import read_json
+from xdesc_jax.files.whole import read_json, write_json
 
 
 @pytest.fixture
@@ -279,6 +279,53 @@ def test_what_differs_from_an_earlier_extraction_is_told(photos, tmp_path):
         extract(photos, out, descriptors=("orb", "brief"), keypoints="opencv")
 
 
+def test_each_file_of_a_folder_keeps_what_it_was_made_by(photos, tmp_path):
+    out = extract(photos, tmp_path / "out", descriptors=("opencv-sift",), keypoints="opencv")
+    first = read_json(out / "extract.json")["files"]["opencv-sift"]
+    (photos / "broken.png").write_bytes(b"none")
+    extract(photos, out, descriptors=("brief",), keypoints="opencv", first_octave=0)
+    found = read_json(out / "extract.json")
+    assert found["files"]["opencv-sift"] == first and first["settings"]["first_octave"] == -1
+    second = found["files"]["brief"]
+    assert second["settings"]["first_octave"] == 0 and list(second["skipped"]) == ["broken.png"]
+    latest = {key: value for key, value in found.items() if key not in ("files", "version")}
+    assert latest == {key: value for key, value in second.items() if key not in ("file", "config_hash")}
+    (photos / "broken.png").unlink()
+    # Each is compared with what made it.
+    with pytest.raises(FileExistsError, match=r"opencv-sift.h5 was made .* \(max_keypoints: None -> 7\)"):
+        extract(photos, out, descriptors=("opencv-sift",), keypoints="opencv", max_keypoints=7)
+    write_json(out / "extract.json", found | {"seconds": {"whole": 1.0}})  # of networks of the latest
+    # What is finished is as it was made, and what is gone is not told.
+    extract(photos, out, descriptors=("opencv-sift", "sift"), keypoints="opencv")
+    (out / "brief.h5").unlink()
+    extract(photos, out, descriptors=("sift-kornia05",), keypoints="opencv")
+    found = read_json(out / "extract.json")["files"]
+    assert found.keys() == {"opencv-sift", "sift", "sift-kornia05"} and found["opencv-sift"] == first
+    assert found["sift"]["settings"]["descriptors"] == ["opencv-sift", "sift"]
+
+
+def test_what_an_earlier_version_kept_of_a_folder_is_read(photos, tmp_path):
+    """Of the latest extraction alone, once for all of its files."""
+    out = extract(photos, tmp_path / "out", **SETTINGS, max_keypoints=30)
+    found = read_json(out / "extract.json")
+    files = {name: {key: held[key] for key in ("file", "config_hash")} for name, held in found["files"].items()}
+    write_json(out / "extract.json", found | {"version": 1, "files": files})
+    with pytest.raises(FileExistsError, match=r"opencv-sift.h5 was made .* \(max_keypoints: 30 -> 7\)"):
+        extract(photos, out, **SETTINGS, max_keypoints=7)
+    with pytest.raises(FileExistsError, match=r"\(opencv-sift.h5\) were made .* \(max_keypoints: 30 -> 7\)"):
+        extract(photos, out, descriptors=("brief",), keypoints="opencv", max_keypoints=7)
+    extract(photos, out, descriptors=("brief",), keypoints="opencv", max_keypoints=30)
+    assert read_json(out / "extract.json")["files"]["opencv-sift"] == found["files"]["opencv-sift"]
+
+
+@pytest.mark.parametrize("damaged", ["", "[]", '{"files": []}', '{"files": {"opencv-sift": 3}, "settings": 4}'])
+def test_a_damaged_summary_stops_no_extraction(photos, tmp_path, damaged):
+    out = extract(photos, tmp_path / "out", **SETTINGS)
+    (out / "extract.json").write_text(damaged)
+    extract(photos, out, descriptors=("brief",), keypoints="opencv")
+    assert read_json(out / "extract.json")["files"]["brief"]["settings"]["keypoints"] == "opencv"
+
+
 def test_all_files_of_a_folder_are_of_the_same_keypoints(photos, tmp_path, caplog):
     out = extract(photos, tmp_path / "out", **SETTINGS)
     before = (out / "extract.json").read_bytes()
@@ -289,4 +336,7 @@ def test_all_files_of_a_folder_are_of_the_same_keypoints(photos, tmp_path, caplo
     extract(photos, out, descriptors=("brief",), keypoints="opencv")
     extract(photos, out, descriptors=("brief",), keypoints="opencv", max_keypoints=5, overwrite=True)
     assert "opencv-sift.h5 stay as they are, with keypoints of other settings" in caplog.text
+    # Of one file that stays they are the same, of the other not.
+    with pytest.raises(FileExistsError, match=r"\(opencv-sift.h5\) were made .* \(max_keypoints: None -> 5\)"):
+        extract(photos, out, descriptors=("latch",), keypoints="opencv", max_keypoints=5)
     extract(photos, out, descriptors=("latch",), keypoints=str(out / "brief.h5"))

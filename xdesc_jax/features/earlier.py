@@ -1,7 +1,10 @@
-"""What an earlier extraction into a folder was made with, and how it differs from the one that is asked for.
+"""What the files of a folder were made by, one or several extractions, and how that differs from what is asked for.
 
 In: a folder with its `extract.json`, and settings. Out: the differences as people read them, and a refusal where the
 files of one folder would have different keypoints.
+
+`extract.json` describes the latest extraction, and under `files` what each file was made by, with the same entries.
+Those of version 1 have no more than the names and hashes of the latest extraction's files there.
 """
 
 from __future__ import annotations
@@ -34,21 +37,29 @@ def check_keypoints(out: Path, settings: ExtractSettings, overwrite: bool) -> No
     Raises:
         FileExistsError: says the other files, and which settings differ.
     """
-    staying = [f"{name}.h5" for name in registered() if name not in settings.descriptors]
-    staying = [name for name in staying if (out / name).exists()]
-    found = _settings(_summary(out))
-    if not staying or found is None or settings.given or found.given:
-        return
-    what = _told(_of_keypoints(found), _of_keypoints(settings))
-    if not what:
-        return
-    if overwrite:
-        console.warn(f"{out}: {', '.join(staying)} stay as they are, with keypoints of other settings ({what})")
-        return
-    raise FileExistsError(
-        f"{out}: its files ({', '.join(staying)}) were made with other keypoints ({what}), and all files of a folder "
-        "have the same rows; choose another output or pass --overwrite"
-    )
+    summary, others = _summary(out), dict[str, list[str]]()
+    for name in registered():
+        if name in settings.descriptors or not (out / f"{name}.h5").exists():
+            continue
+        found = _settings(_made(summary, name))
+        if found is None or settings.given or found.given:
+            continue
+        if what := _told(_of_keypoints(found), _of_keypoints(settings)):
+            others.setdefault(what, []).append(f"{name}.h5")
+    for what, files in others.items():
+        if not overwrite:
+            raise FileExistsError(
+                f"{out}: its files ({', '.join(files)}) were made with other keypoints ({what}), and all files of a "
+                "folder have the same rows; choose another output or pass --overwrite"
+            )
+        console.warn(f"{out}: {', '.join(files)} stay as they are, with keypoints of other settings ({what})")
+
+
+def recorded_files(out: Path) -> dict[str, dict[str, Any]]:
+    """Descriptor -> what its file was made by, of those files of the folder of which `extract.json` tells."""
+    summary = _summary(out)
+    names = [name for name in _files(summary) if (out / f"{name}.h5").exists()]
+    return {name: _made(summary, name) for name in names}
 
 
 def finished(out: Path, name: str, expected: str, overwrite: bool, settings: ExtractSettings, photos: int) -> bool:
@@ -81,21 +92,14 @@ def finished(out: Path, name: str, expected: str, overwrite: bool, settings: Ext
 def _difference(out: Path, name: str, found_hash: str | None, settings: ExtractSettings, photos: int) -> str:
     """How the settings differ from those that a file was made with, as 'max_keypoints: 500 -> 1000'; '' where the
     summary does not tell of it."""
-    summary = _summary(out)
-    found = _settings(summary)
-    if found is None or found_hash is None or _recorded_hash(summary, name) != found_hash:
+    made = _made(_summary(out), name)
+    found = _settings(made)
+    if found is None or found_hash is None or made.get("config_hash") != found_hash:
         return ""
     told = _told(_decisive(found, name), _decisive(settings, name))
-    if not told and (before := summary.get("photos", 0) + len(summary.get("skipped", ()))) != photos:
+    if not told and (before := made.get("photos", 0) + len(made.get("skipped", ()))) != photos:
         told = f"photos: {before} -> {photos}"
     return told or "other content of photos, weights or given keypoints"
-
-
-def _recorded_hash(summary: dict[str, Any], name: str) -> str | None:
-    try:
-        return summary["files"][name]["config_hash"]
-    except (KeyError, TypeError):
-        return None
 
 
 def _summary(out: Path) -> dict[str, Any]:
@@ -106,10 +110,23 @@ def _summary(out: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _settings(summary: dict[str, Any]) -> ExtractSettings | None:
-    """The settings in a summary; None where there are none, or none of this version."""
+def _files(summary: dict[str, Any]) -> dict[str, Any]:
+    found = summary.get("files")
+    return found if isinstance(found, dict) else {}
+
+
+def _made(summary: dict[str, Any], name: str) -> dict[str, Any]:
+    """What a descriptor's file was made by; what is not told of it alone is told of the latest extraction."""
+    own = _files(summary).get(name)
+    own = own if isinstance(own, dict) else {}
+    latest = {key: value for key, value in summary.items() if key not in ("version", "files")}
+    return own if "settings" in own else latest | own
+
+
+def _settings(made: dict[str, Any]) -> ExtractSettings | None:
+    """The settings that something was made by; None where there are none, or none of this version."""
     try:
-        return ExtractSettings(**summary["settings"])
+        return ExtractSettings(**made["settings"])
     except (KeyError, TypeError, ValueError):
         return None
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from xdesc_jax import console
 from xdesc_jax.descriptors import get_entry, get_spec
-from xdesc_jax.features.earlier import MASKING, SUMMARY, check_keypoints, finished
+from xdesc_jax.features.earlier import MASKING, SUMMARY, check_keypoints, finished, recorded_files
 from xdesc_jax.features.extractors.process import Extractors, require_learned
 from xdesc_jax.features.given import KeypointFile, is_keypoint_database
 from xdesc_jax.features.images import UnreadablePhoto, list_photos
@@ -43,7 +43,7 @@ from xdesc_jax.files.whole import config_hash, write_json
 
 __all__ = ["ExtractSettings", "PhotoFeatures", "check_ready", "extract", "extract_parts", "extract_photo"]
 
-VERSION = 1  # of the summary
+VERSION = 2  # of the summary
 
 
 def extract(
@@ -368,19 +368,20 @@ def _report(
     columns = ("photos", "without keypoints", "keypoints", "positions", "valid share", "skipped")
     row = (len(counts), empty, total, positions, share, len(skipped))
     console.table(f"extracted {' '.join(made)}", columns, [row])
-    write_json(
-        out / SUMMARY,
-        {
-            "version": VERSION,
-            "photos_folder": photos,
-            "settings": settings,
-            "files": {name: {"file": f"{name}.h5", "config_hash": digest} for name, digest in hashes.items()},
-            "photos": len(counts),
-            "photos_without_keypoints": empty,
-            "keypoints": total,
-            "distinct_positions": positions,
-            "valid": valid,
-            "skipped": skipped,
-            **({"seconds": seconds} if seconds else {}),
-        },
-    )
+    about = {
+        "photos_folder": photos,
+        "settings": settings,
+        "photos": len(counts),
+        "photos_without_keypoints": empty,
+        "keypoints": total,
+        "distinct_positions": positions,
+        "valid": valid,
+        "skipped": skipped,
+        **({"seconds": seconds} if seconds else {}),
+    }
+    files = {name: {"file": f"{name}.h5", "config_hash": digest, **about} for name, digest in hashes.items()}
+    # What is finished already, or was not asked for, was made by another extraction.
+    for name, earlier in recorded_files(out).items():
+        if name not in made and earlier.get("config_hash") == hashes.get(name, earlier.get("config_hash")):
+            files[name] = earlier
+    write_json(out / SUMMARY, {"version": VERSION, **about, "files": files})
