@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from xdesc_jax.features.images import UnreadablePhoto, list_photos, read_gray, read_rgb
+from xdesc_jax.features.images import UnreadablePhoto, list_photos, read_exif, read_gray, read_rgb
 
 RGB = np.array([[[255, 0, 0], [0, 255, 0], [0, 0, 255]], [[10, 20, 30], [200, 100, 50], [255, 255, 255]]], np.uint8)
 # rint(0.299 R + 0.587 G + 0.114 B)
@@ -24,6 +24,35 @@ def save(path, array, mode=None, **options):
 
 def test_gray_is_itu_r_601(tmp_path):
     np.testing.assert_array_equal(read_gray(save(tmp_path / "a.png", RGB)), GRAY)
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "png", "tif", "webp"])
+def test_exif_is_read_with_the_size_of_the_files_own_pixels(tmp_path, suffix):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    if suffix == "jpg":
+        exif.get_ifd(0x8825).update({1: "S", 2: (33.0, 51.0, 24.0)})
+    path = save(tmp_path / f"a.{suffix}", np.zeros((20, 31, 3), np.uint8), exif=exif)
+    tags, size = read_exif(path)
+    assert tags[0x0112] == 6 and size == (31, 20)
+    expected = {1: "S", 2: (33, 51, 24)} if suffix == "jpg" else {}
+    assert read_exif(path, 0x8825) == (expected, size)
+
+
+def test_exif_of_what_is_no_photo_says_nothing(tmp_path, monkeypatch):
+    nothing = ({}, (0, 0))
+    (tmp_path / "text.jpg").write_text("no photo")
+    (tmp_path / "empty.jpg").write_bytes(b"")
+    assert all(read_exif(tmp_path / name) == nothing for name in ("text.jpg", "empty.jpg", "none.jpg", "."))
+    assert read_exif(save(tmp_path / "bare.png", np.zeros((4, 5), np.uint8))) == ({}, (5, 4))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    path = save(tmp_path / "a.jpg", np.zeros((20, 31, 3), np.uint8), exif=exif)
+    cut = path.read_bytes()
+    path.write_bytes(cut.replace(b"II*\0", b"XX*\0").replace(b"MM\0*", b"XX\0*"))
+    assert path.read_bytes() != cut and read_exif(path)[0] == {}
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)  # beyond twice as many Pillow refuses to open a file
+    assert read_exif(path) == nothing
 
 
 def test_exif_orientation_is_not_applied(tmp_path):

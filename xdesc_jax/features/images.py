@@ -2,7 +2,7 @@
 
 In: a folder of photos, or one file. Out: names relative to the folder, and uint8 pixels as the file holds
 them: EXIF orientation is not applied (as in COLMAP; the other modules rely on it), transparency is dropped,
-palettes, CMYK and 16-bit files are converted.
+palettes, CMYK and 16-bit files are converted. What EXIF says is read apart.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import struct
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 MAX_SIDE_PX = 32766  # of the photos that cv2.remap cuts patches from
+_WIDTH, _HEIGHT = 0x0100, 0x0101  # tags of a TIFF
 _16_BIT_MODES = ("I", "I;16", "I;16B", "I;16L", "I;16N")
 _DAMAGE = (  # what Pillow raises at files that are damaged, beside its DecompressionBombError
     OSError, SyntaxError, EOFError, struct.error, zlib.error, ValueError, TypeError, LookupError, ArithmeticError,
@@ -111,6 +112,26 @@ def read_gray(path: Path | str, *, max_side_px: int = MAX_SIDE_PX) -> np.ndarray
     return np.asarray(_open(Path(path), max_side_px).convert("L"))
 
 
+def read_exif(path: Path | str, table: int | None = None) -> tuple[dict[int, Any], tuple[int, int]]:
+    """What a photo's EXIF says, and the size of the file's own pixels, which it does not turn.
+
+    Args:
+        path: the file.
+        table: tag of one of EXIF's further tables, whose tags are given in place of the first one's.
+
+    Returns:
+        Tag -> value, and (width, height) px; no tags and (0, 0) where there is no such file, or none of a photo.
+    """
+    from PIL import Image
+
+    try:
+        with Image.open(path) as photo:
+            tags = photo.getexif()
+            return dict(tags if table is None else tags.get_ifd(table)), _stored_size(photo)
+    except (*_DAMAGE, Image.DecompressionBombError):
+        return {}, (0, 0)
+
+
 def scaled_down(pixels: np.ndarray, side: int | None) -> np.ndarray:
     """A photo, uint8 [H, W] or [H, W, 3], of at most `side` px, by means over areas; as it is where it is no larger."""
     import cv2
@@ -154,6 +175,14 @@ def _open(path: Path, max_side_px: int = MAX_SIDE_PX) -> Image.Image:
         raise
     except (*_DAMAGE, Image.DecompressionBombError) as error:
         raise UnreadablePhoto(f"{path}: not a photo that can be read ({error})") from error
+
+
+def _stored_size(image: Image.Image) -> tuple[int, int]:
+    """(width, height) px as the file holds them: of a TIFF Pillow says how it would be shown."""
+    if image.format != "TIFF":
+        return image.size
+    tags = image.getexif()
+    return tags[_WIDTH], tags[_HEIGHT]
 
 
 def _plain(image: Image.Image, path: Path) -> Image.Image:

@@ -3,19 +3,19 @@
 In: rotations of a model's cameras; files of queries. Out: a turn for each photo, by which what was below in the world
 is below in it, as views of the map want it (`networks.views`). No pose says where down is, but people hold cameras so
 that one side of the photo is level: the direction to which one side of each is most nearly square is taken for down.
-A query's pose is what is sought, but its EXIF says by how many quarters it lies turned. Imports numpy alone, and Pillow
+A query's pose is what is sought, but its EXIF says by how many quarters it lies turned. Needs numpy alone, and Pillow
 where EXIF is read.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
 from xdesc_jax.colmap.model import Model
+from xdesc_jax.features.images import read_exif
 
 STARTS = 64  # cameras from whose lower sides the search begins
 ROUNDS = 10
@@ -99,11 +99,7 @@ def turns_of_queries(photos: Path, sizes: Mapping[str, tuple[int, int]]) -> dict
 
 
 def _exif_turn(path: Path, size: tuple[int, int]) -> float:
-    from PIL import Image
-
-    told, (width, height) = 1, (0, 0)
-    with contextlib.suppress(OSError, SyntaxError, ValueError), Image.open(path) as photo:
-        told, (width, height) = photo.getexif().get(_ORIENTATION, 1), photo.size
-    turn = _QUARTERS_DEG.get(told, 0.0)
+    tags, (width, height) = read_exif(path)
+    turn = _QUARTERS_DEG.get(tags.get(_ORIENTATION, 1), 0.0)
     turned_before = abs(turn) == 90 and (size[0] - size[1]) * (width - height) < 0
     return 0.0 if turned_before else turn

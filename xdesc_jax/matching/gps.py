@@ -6,7 +6,6 @@ positions in metres, and of each photo the nearest ones. Needs Pillow for EXIF.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 from xdesc_jax import console
 from xdesc_jax.colmap.database import DatabaseReader, is_database
 from xdesc_jax.colmap.pose_priors import WGS84, earth_position, positions
+from xdesc_jax.features.images import read_exif
 from xdesc_jax.matching.feature_set import FeatureSet
 from xdesc_jax.matching.pairs import Pairs
 
@@ -61,13 +61,7 @@ def exif_position(path: Path) -> np.ndarray | None:
     Raises:
         ValueError: a position that cannot be.
     """
-    if not path.is_file():
-        return None
-    from PIL import Image
-
-    tags: dict[int, Any] = {}
-    with contextlib.suppress(OSError, SyntaxError, ValueError), Image.open(path) as photo:
-        tags = dict(photo.getexif().get_ifd(_GPS))
+    tags, _ = read_exif(path, _GPS)
     if not {*_LATITUDE, *_LONGITUDE} <= tags.keys():
         return None
     try:
