@@ -55,6 +55,18 @@ def test_exif_of_what_is_no_photo_says_nothing(tmp_path, monkeypatch):
     assert read_exif(path) == nothing
 
 
+@pytest.mark.parametrize("compression", ["raw", "tiff_lzw"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_the_orientation_of_a_tiff_is_not_applied(tmp_path, orientation, compression):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    pixels = np.arange(600, dtype=np.uint16).reshape(20, 30)
+    path = save(tmp_path / "a.tif", pixels.astype(np.uint8), exif=exif, compression=compression)
+    np.testing.assert_array_equal(read_gray(path), pixels.astype(np.uint8))
+    path = save(tmp_path / "16.tif", pixels * 109, exif=exif, compression=compression)
+    np.testing.assert_array_equal(read_gray(path), np.rint(pixels * 109 / 257).astype(np.uint8))
+
+
 def test_exif_orientation_is_not_applied(tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 6  # turn by 90 degrees to show

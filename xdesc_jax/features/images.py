@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 MAX_SIDE_PX = 32766  # of the photos that cv2.remap cuts patches from
-_WIDTH, _HEIGHT = 0x0100, 0x0101  # tags of a TIFF
+_WIDTH, _HEIGHT, _ORIENTATION = 0x0100, 0x0101, 0x0112  # tags of a TIFF
 _16_BIT_MODES = ("I", "I;16", "I;16B", "I;16L", "I;16N")
 _DAMAGE = (  # what Pillow raises at files that are damaged, beside its DecompressionBombError
     OSError, SyntaxError, EOFError, struct.error, zlib.error, ValueError, TypeError, LookupError, ArithmeticError,
@@ -169,12 +169,20 @@ def _open(path: Path, max_side_px: int = MAX_SIDE_PX) -> Image.Image:
             if max(image.size) > max_side_px:
                 width, height = image.size
                 raise UnreadablePhoto(f"{path}: the photo has {width} x {height} px, at most {max_side_px} a side")
+            _keep_as_stored(image)
             image.load()
             return _plain(image, path)
     except UnreadablePhoto:
         raise
     except (*_DAMAGE, Image.DecompressionBombError) as error:
         raise UnreadablePhoto(f"{path}: not a photo that can be read ({error})") from error
+
+
+def _keep_as_stored(image: Image.Image) -> None:
+    """Before it is decoded: newer versions of Pillow turn a TIFF as its orientation says, and no other photo."""
+    size = _stored_size(image)
+    if image.format == "TIFF" and image.getexif().pop(_ORIENTATION, None) is not None:
+        image._size = size
 
 
 def _stored_size(image: Image.Image) -> tuple[int, int]:
