@@ -13,6 +13,7 @@ maps on. Nothing is downloaded: `brief`, `sift` and `opencv-sift` need no weight
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -141,7 +142,7 @@ def main(out: Path = Path("demo")) -> None:
         evaluations.append(Evaluation(test.title, test.text, results[part], names, pictures))
     write_grid(out / "matches.png", held_out(photos)["stereo"], stores["stereo"], translator)
     write_json(out / "results.json", {part: [r.to_dict() for r in found] for part, found in results.items()})
-    localised = motorcycle.localise(stores["stereo"], skimage.data.stereo_motorcycle()[2], translator)
+    localised = motorcycle.localise(stores["stereo"], stereo_pair()[2], translator)
     learned = localise_learned(photos / "stereo", out / "features" / "learned")
     write_json(out / "localization.json", [dataclasses.asdict(found) for found in (*localised, *learned)])
     used = Settings.of(dataclasses.asdict(settings), dataclasses.asdict(DemoSettings()))
@@ -172,6 +173,13 @@ def main(out: Path = Path("demo")) -> None:
     console.result(out, report=report, localization=poses)
 
 
+@functools.cache
+def stereo_pair() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Left and right photo, uint8 [H, W, 3], and the left one's disparity, [H, W] px; read once, not to be changed."""
+    left, right, disparity = skimage.data.stereo_motorcycle()
+    return left, right, disparity
+
+
 def write_photos(folder: Path, settings: DemoSettings) -> Path:
     """Writes the views to train on (`train`), the scenes (`warped`) and the stereo pair (`stereo`)."""
     expected, marker = config_hash(settings), folder / "photos.json"
@@ -187,7 +195,7 @@ def write_photos(folder: Path, settings: DemoSettings) -> Path:
         for name in settings.test_photos:
             photo = getattr(skimage.data, name)()
             write_scene(temporary / "warped" / name, photo, settings.test_views, rng, settings.views)
-        left, right, _ = skimage.data.stereo_motorcycle()
+        left, right, _ = stereo_pair()
         write_png(temporary / "stereo" / "motorcycle" / "left.png", left)
         write_png(temporary / "stereo" / "motorcycle" / "right.png", right)
         write_json(temporary / "photos.json", {"hash": expected, "settings": dataclasses.asdict(settings)})
@@ -224,15 +232,14 @@ def localise_learned(photos: Path, out: Path) -> list[motorcycle.Found]:
         extract(photos, out / name, descriptors=(name,), keypoints=keypoints, max_keypoints=1000)
     stores = {name: out / name / f"{name}.h5" for name in LEARNED}
     mixed = Translator.load(pretrained.path("mixed"))
-    return motorcycle.localise(stores, skimage.data.stereo_motorcycle()[2], mixed, ("native", "embed"))
+    return motorcycle.localise(stores, stereo_pair()[2], mixed, ("native", "embed"))
 
 
 def held_out(photos: Path) -> dict[str, HeldOut]:
     """The two test sets by the names of their folders; in the stereo pair, the left photo is the query."""
     warped = find_scenes(photos / "warped")
     middle = warped[0].pairs[len(warped[0].pairs) // 2]  # neither the easiest nor the hardest view
-    disparity = skimage.data.stereo_motorcycle()[2]
-    stereo = PhotoPair("motorcycle/left.png", "motorcycle/right.png", by_disparity(disparity))
+    stereo = PhotoPair("motorcycle/left.png", "motorcycle/right.png", by_disparity(stereo_pair()[2]))
     return {
         "warped": HeldOut("Warped views", WARPED_TEXT, photos / "warped", warped, middle),
         "stereo": HeldOut("Stereo pair", STEREO_TEXT, photos / "stereo", [Scene("motorcycle", (stereo,))], stereo),

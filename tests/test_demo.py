@@ -5,8 +5,9 @@ import dataclasses
 import cv2
 import numpy as np
 import pytest
+import skimage.data
 
-from pipelines.demo import DemoSettings, held_out, localise_learned, write_photos
+from pipelines.demo import DemoSettings, held_out, localise_learned, stereo_pair, write_photos
 from pipelines.views import ViewSettings, change_appearance, random_homography, random_view, write_scene
 from xdesc_jax.evaluate.scenes import by_homography, find_scenes
 
@@ -106,6 +107,17 @@ def test_disparity_leads_from_the_left_photo_to_the_right_one(photos):
         return np.median(patches)
 
     assert median_difference(expected) < 0.4 * median_difference(2 * xy - expected)
+
+
+def test_the_stereo_pair_is_read_once(tmp_path, monkeypatch):
+    read = []
+    original = skimage.data.stereo_motorcycle
+    monkeypatch.setattr(skimage.data, "stereo_motorcycle", lambda: read.append(1) or original())
+    stereo_pair.cache_clear()
+    photos = write_photos(tmp_path / "photos", SMALL)
+    for _ in range(2):
+        held_out(photos)
+    assert len(read) == 1
 
 
 def test_where_xfeat_is_not_installed_the_demo_says_so_and_goes_on(photos, tmp_path, monkeypatch, caplog):
