@@ -27,7 +27,8 @@ class SfmResult:
         registered: of these.
         points, observations: of the model.
         track_length: mean number of observations of a point; NaN without points.
-        reprojection_px: mean distance of keypoints from their projected points; NaN without points.
+        reprojection_px: distance of keypoints from their projected points: mean over the observations of a point, then
+            over points, as COLMAP has it; NaN without points.
         errors: of the asked photos, in the reference's frame; None where the model cannot be aligned.
         similarity: into the reference's frame; None likewise.
         reason: why it cannot be aligned; None where it can.
@@ -104,11 +105,18 @@ def measure(
         points=len(model.points),
         observations=observations,
         track_length=observations / len(model.points) if len(model.points) else float("nan"),
-        reprojection_px=float(np.mean(model.residual_px)) if observations else float("nan"),
+        reprojection_px=_reprojection_px(model) if observations else float("nan"),
         errors=errors,
         similarity=similarity,
         reason=reason,
     )
+
+
+def _reprojection_px(model: Model) -> float:
+    """Mean over points; over observations, long tracks, which fit worse, would weigh more than in COLMAP's figure."""
+    lengths = np.bincount(model.point)
+    sums = np.bincount(model.point, model.residual_px)
+    return float(np.mean(sums[lengths > 0] / lengths[lengths > 0]))
 
 
 def table_rows(result: SfmResult) -> list[tuple[str, Any]]:

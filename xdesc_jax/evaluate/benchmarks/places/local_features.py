@@ -44,7 +44,7 @@ BENCHMARK = Benchmark(
     local_features_data.check,
 )
 METHODS: tuple[Method, ...] = get_args(Method)
-VERSION = 1  # of the figures
+VERSION = 2  # of the figures
 _NOTHING = {"registered_share": 0.0, "points": 0, "track_length": None, "reprojection_error_px": None}
 
 
