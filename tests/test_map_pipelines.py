@@ -107,6 +107,19 @@ def test_split_files_hold_each_photo_once_with_its_rows(tmp_path):
         assert found.names == ["b.jpg"] and found.spec.name == "hardnet"
 
 
+def test_files_of_one_split_are_not_taken_for_those_of_another(tmp_path):
+    names = ["a.jpg", "b.jpg", "c.jpg"]
+    stores = {d: write_store(tmp_path, d, names) for d in ("sift", "hardnet")}
+    write_split(stores, dict(zip(names, ("sift", "hardnet", "sift"), strict=True)), tmp_path / "split")
+    (alone,) = write_split(stores, dict.fromkeys(names, "sift"), tmp_path / "split")
+    with FeatureStore(alone) as found:
+        assert found.names == names
+    other = {"sift": write_store(tmp_path / "other", "sift", names, rows=4)}
+    (again,) = write_split(other, dict.fromkeys(names, "sift"), tmp_path / "split")
+    with FeatureStore(again) as found, FeatureStore(other["sift"]) as whole:
+        np.testing.assert_array_equal(found.read("c.jpg").descriptors, whole.read("c.jpg").descriptors)
+
+
 def test_disparity_becomes_points_that_the_right_photo_sees_at_it():
     rng = np.random.default_rng(0)
     disparity = np.full((500, 741), np.nan)
