@@ -1,5 +1,6 @@
 """The Image Matching challenge, on scenes whose poses are known."""
 
+import dataclasses
 import shutil
 
 import h5py
@@ -48,6 +49,23 @@ def test_exact_features_give_all_poses_native_translated_and_joint(written, tmp_
         assert row.values["ratio"] == 0.8  # the first of equal ones
         assert row.detail["scenes"][AREAS[0]] == {"sacre_coeur": [100.0, 100.0]}
     assert not result.official
+
+
+def test_files_that_are_not_named_are_translated_in_the_models_order(written, tmp_path, caplog):
+    files = (write_features(tmp_path / "f"),)
+    asked = {"data": written, "features": files, "ratios": (1.0,), "max_errors_px": (1.0,), "runs": 1}
+    asked |= {"kinds": ("directional",), "tasks": ("stereo",)}
+    rank1 = {"own-b->own-a": 0.9, "own-a->own-b": 0.1}  # own-b is the worse target
+    bundle = dataclasses.replace(exact_translator(), provenance={"validation": {"rank1": rank1}})
+    model = bundle.save(tmp_path / "model.safetensors")
+    (row,) = run(**asked, out=tmp_path / "out", model=model).rows
+    assert row.name == "own-b -> own-a" and row.values["stereo AUC 5 deg"] == 100
+    (row,) = run(**asked, out=tmp_path / "named", model=model, descriptors=("own-a", "own-b")).rows
+    assert row.name == "own-a -> own-b"
+    plain = exact_translator().save(tmp_path / "plain.safetensors")
+    (row,) = run(**asked, out=tmp_path / "plain", model=plain).rows
+    assert row.name == "own-a -> own-b"
+    assert "does not say how good own-a, own-b are" in caplog.text
 
 
 def test_shuffled_rows_give_no_pose_better_than_chance(written, tmp_path):

@@ -1,5 +1,7 @@
 """The benchmark of the Local Feature Evaluation, on a synthetic collection in its layout."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -34,6 +36,16 @@ def test_exact_features_map_all_photos_by_every_method(tmp_path):
     assert shared["kinds"] == ["own-a", "own-b"] and shared["by_count"][1] > 0.95
     assert result.rows[-2].paper == "Madrid Metropolis, ours: Embed"
     assert not result.official and "8 photos, where the set has 1344" in result.data["other"][0]
+
+
+def test_files_that_are_not_named_stand_in_the_models_order(tmp_path):
+    data, features, _ = write_folder(tmp_path)
+    rank1 = {"own-b->own-a": 0.9, "own-a->own-b": 0.1}  # own-b is the worse target
+    bundle = dataclasses.replace(exact_translator(), provenance={"validation": {"rank1": rank1}})
+    model = bundle.save(tmp_path / "model.safetensors")
+    asked = {"data": data, "model": model, "features": features, "methods": ("progressive",), "threads": 1}
+    result = run(**asked, out=tmp_path / "out")
+    assert result.settings["descriptors"] == ["own-b", "own-a"] and result.rows[0].values["localised"] == 100
 
 
 def test_shuffled_rows_map_nothing_near(tmp_path):

@@ -17,7 +17,7 @@ import numpy as np
 from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.bindings.settings import MappingSettings
 from xdesc_jax.evaluate.benchmarks import run_folder
-from xdesc_jax.evaluate.benchmarks.feature_rows import stores_of
+from xdesc_jax.evaluate.benchmarks.feature_rows import from_worst, stores_of
 from xdesc_jax.evaluate.benchmarks.image_matching.methods import KINDS, MODES, Kind, Method, files_of, matched, methods
 from xdesc_jax.evaluate.benchmarks.image_matching.scenes import SET, Scene, check, read_scene, scene_names
 from xdesc_jax.evaluate.benchmarks.image_matching.scores import LIMITS_DEG, mean_average_accuracy, over_bags
@@ -82,7 +82,7 @@ def run(
         features: feature files, or folders of them, of the photos by their names below the folder of the scenes, all at
             the same keypoints; extracted where none are given.
         descriptors: which ones, the lower before the higher: each is translated to those behind it. By default all of
-            the feature files, or all of the model's that photos give.
+            the feature files, or all of the model's that photos give, in the model's order.
         kinds: of rows: standard, directional, embed.
         tasks: stereo, multi-view.
         scenes: to measure on; by default all of DATA but the one that is tuned on.
@@ -135,6 +135,8 @@ def run(
         )  # fmt: skip
 
     stores = stores_of(features, descriptors, translator, keypoints, out, extract)
+    if "directional" in kinds:
+        stores = from_worst(stores, descriptors, translator)
     plan = methods(list(stores), translator, kinds)
     with console.status("reading the inputs"):
         read = {name: read_scene(found.root, name) for name in dict.fromkeys(wanted)}

@@ -20,6 +20,7 @@ from typing import Any, get_args
 from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.model import Pose
 from xdesc_jax.evaluate.benchmarks import run_folder
+from xdesc_jax.evaluate.benchmarks.feature_rows import from_worst
 from xdesc_jax.evaluate.benchmarks.places import inputs, local_features_data
 from xdesc_jax.evaluate.benchmarks.places.incremental import ALL, Mapper, Method
 from xdesc_jax.evaluate.benchmarks.places.local_features_data import Collection
@@ -77,7 +78,7 @@ def run(
             'embed' nor 'progressive' rows.
         features: folder with a folder of feature files a scene; extracted where none is given.
         descriptors: which ones, from the worst to the best, which is the order of 'progressive'; by default all of the
-            feature files, or all of the model's that photos give.
+            feature files, or all of the model's that photos give, in the model's order.
         methods: kinds of rows: standard, 'own quarter', embed, progressive.
         truth: descriptor that the true poses are reconstructed with where a scene has none
             (sparse-reference/filtered-metric); one of `descriptors`.
@@ -115,6 +116,8 @@ def run(
         stores = inputs.stores_of(
             collection.images, out / collection.folder.name, descriptors, translator, given_here, processes, overwrite
         )
+        if "progressive" in methods:
+            stores = from_worst(stores, descriptors, translator)
         if truth not in stores and not collection.reference:
             raise ValueError(
                 f"{collection.folder}: has no {local_features_data.REFERENCE}, and its truth is to be made with "
