@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from xdesc_jax import console
-from xdesc_jax.evaluate.benchmarks.tables import PAPER_NAMES
+from xdesc_jax.evaluate.benchmarks.tables import FOUR, PAPER_NAMES
 from xdesc_jax.evaluate.divided import split, write_split
 from xdesc_jax.files.whole import atomic
 from xdesc_jax.matching.match import match
@@ -21,7 +21,6 @@ from xdesc_jax.translation.translator import Translator
 Kind = Literal["standard", "directional", "embed"]
 KINDS: tuple[Kind, ...] = ("standard", "directional", "embed")
 MODES = {"standard": "native", "directional": "translated", "embed": "joint"}
-_ORDER = ("BRIEF", "SIFT", "HardNet", "SOSNet")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Method:
             return ""
         if self.kind != "embed":
             return f"{self.kind}: {' -> '.join(names)}"
-        ordered = "All" if len(names) == len(_ORDER) else ", ".join(sorted(names, key=_ORDER.index))
+        ordered = "All" if len(names) == len(FOUR) else ", ".join(sorted(names, key=FOUR.index))
         return f"embed: {ordered}, 1/{len(names)}"
 
 

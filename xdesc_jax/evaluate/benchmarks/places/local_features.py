@@ -27,7 +27,7 @@ from xdesc_jax.evaluate.benchmarks.places.local_features_data import Collection
 from xdesc_jax.evaluate.benchmarks.places.pseudo_truth import pseudo_truth
 from xdesc_jax.evaluate.benchmarks.protocol import Benchmark, require
 from xdesc_jax.evaluate.benchmarks.results import Column, Result, Row
-from xdesc_jax.evaluate.benchmarks.tables import PAPER_NAMES
+from xdesc_jax.evaluate.benchmarks.tables import PAPER_NAMES, divides_as_the_paper
 from xdesc_jax.evaluate.covisibility import Covisibility, covisibility
 from xdesc_jax.evaluate.poses import MAPPING, Scale, label
 from xdesc_jax.evaluate.sfm import measure
@@ -147,7 +147,7 @@ def run(
             for method, descriptor in plan:
                 make = partial(figures, place, method, descriptor, seed)
                 entry = kept.recall(f"{collection.folder.name}, {method}: {descriptor}", make)
-                rows.append(row_of(collection, method, descriptor, entry))
+                rows.append(row_of(collection, method, descriptor, entry, names))
                 console.info(f"{rows[-1].name}: registered {rows[-1].values['localised']:.1f} %")
         return Result.of(BENCHMARK, found, given, _columns(rows), rows)
 
@@ -248,8 +248,10 @@ def figures(place: Scene, method: Method, descriptor: str, seed: int) -> dict[st
     return entry
 
 
-def row_of(collection: Collection, method: Method, descriptor: str, entry: Mapping[str, Any]) -> Row:
-    """A row of the table, from the figures of `figures`."""
+def row_of(
+    collection: Collection, method: Method, descriptor: str, entry: Mapping[str, Any], among: Sequence[str]
+) -> Row:
+    """A row of the table, from the figures of `figures`; `among` are the descriptors that photos are divided among."""
     scale: Scale = entry["scale"]
     within = entry.get("within_pose", {})
     values: dict[str, float | None] = {
@@ -260,6 +262,8 @@ def row_of(collection: Collection, method: Method, descriptor: str, entry: Mappi
     paper = PAPER_NAMES.get(descriptor, "")
     name = f"{method}: {descriptor}" if descriptor != ALL else method
     told = f"{method}: {paper}" if paper else f"ours: {method.capitalize()}" if descriptor == ALL else ""
+    if method != "standard" and not divides_as_the_paper(among, ordered=method == "progressive"):
+        told = ""
     detail = {key: entry[key] for key in ("covisibility", "reason") if entry.get(key)}
     return Row(f"{collection.title}, {name}", values, method, told and f"{collection.title}, {told}", detail)
 
