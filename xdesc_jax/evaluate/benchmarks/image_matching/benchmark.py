@@ -18,13 +18,23 @@ from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.bindings.settings import MappingSettings
 from xdesc_jax.evaluate.benchmarks import run_folder
 from xdesc_jax.evaluate.benchmarks.feature_rows import from_worst, stores_of
-from xdesc_jax.evaluate.benchmarks.image_matching.methods import KINDS, MODES, Kind, Method, files_of, matched, methods
+from xdesc_jax.evaluate.benchmarks.image_matching.methods import (
+    KINDS,
+    MODES,
+    Kind,
+    Method,
+    check_shared_keypoints,
+    files_of,
+    matched,
+    methods,
+)
 from xdesc_jax.evaluate.benchmarks.image_matching.scenes import SET, Scene, check, read_scene, scene_names
 from xdesc_jax.evaluate.benchmarks.image_matching.scores import LIMITS_DEG, mean_average_accuracy, over_bags
 from xdesc_jax.evaluate.benchmarks.protocol import Benchmark, require
 from xdesc_jax.evaluate.benchmarks.results import Column, Result, Row
 from xdesc_jax.evaluate.relative_ransac import Estimator, Ransac, estimator
 from xdesc_jax.evaluate.stages.homography import extracted_stores
+from xdesc_jax.files import dry_run
 from xdesc_jax.files.journal import Journal
 from xdesc_jax.files.whole import config_hash, content_hash, input_hash
 from xdesc_jax.translation.translator import Translator
@@ -140,6 +150,7 @@ def run(
     plan = methods(list(stores), translator, kinds)
     with console.status("reading the inputs"):
         read = {name: read_scene(found.root, name) for name in dict.fromkeys(wanted)}
+        check_shared_keypoints(plan, stores, [photo for scene in read.values() for photo in scene.photos])
         hashes = {name: input_hash(path) for name, path in stores.items()}
         config = [BENCHMARK.name, VERSION, found.fingerprint, hashes, content_hash(model) if model else None]
         made = config_hash([*config, seed])  # of matches, which all of these share
@@ -172,7 +183,9 @@ def run(
 
 
 def _linked(root: Path, scenes: Sequence[str], out: Path) -> Path:
-    """A folder of links to the photos of the scenes' sets alone, by their names below the root."""
+    """A folder of links to the photos of the scenes' sets alone, by names below the root; a dry run makes none."""
+    if dry_run.active():
+        return out if out.is_dir() else root
     for name in scenes:
         link = out / name / SET / "images"
         link.parent.mkdir(parents=True, exist_ok=True)
