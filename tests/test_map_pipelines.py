@@ -73,6 +73,13 @@ def test_all_rows_of_table_1_localise_on_a_scene_and_are_kept(scene, tmp_path, m
     assert localization(scene, out=tmp_path, scale="relative", every=3, **SMALL) == rows
 
 
+def test_a_model_that_takes_frames_gets_those_of_the_queries(scene, tmp_path):
+    asked = {**SMALL, "descriptors": ("brief", "opencv-sift"), "model": "mixed", "seeds": 1}
+    rows = localization(scene, out=tmp_path, scale="relative", every=3, **asked)
+    joint = [row["repeats"][0] for row in rows if row["scenario"] == "collaborative"]
+    assert len(joint) == 2 and all(repeat["within"]["0.5 u, 5 deg"] == 1 for repeat in joint)
+
+
 def test_all_rows_of_table_2_map_a_scene(scene, tmp_path):
     rows = collaborative(scene, out=tmp_path, scale="relative", **SMALL)
     found = {(row["method"], row["descriptor"]): row["repeats"] for row in rows}
