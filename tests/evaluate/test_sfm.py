@@ -113,3 +113,14 @@ def test_command_writes_table_json_and_page(place, tmp_path, capsys):
 def test_folder_without_a_model_is_named(tmp_path, capsys):
     assert main(["evaluate", "sfm", str(tmp_path), "--reference", str(tmp_path), "--out", str(tmp_path / "o")]) == 2
     assert "holds no COLMAP model" in capsys.readouterr().err
+
+
+def test_a_reference_of_one_camera_is_named(place, tmp_path, capsys):
+    alone = pycolmap.Reconstruction(place / "true")
+    for image_id in sorted(alone.reg_image_ids())[1:]:
+        alone.deregister_frame(alone.images[image_id].frame_id)
+    (tmp_path / "one").mkdir()
+    alone.write_text(tmp_path / "one")
+    words = ["--reference", str(tmp_path / "one"), "--out", str(tmp_path / "out"), "--scale", "relative"]
+    assert main(["evaluate", "sfm", str(place / "found"), *words]) == 2
+    assert f"{tmp_path / 'one'} has 1 cameras" in " ".join(capsys.readouterr().err.split())

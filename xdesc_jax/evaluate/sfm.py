@@ -77,8 +77,9 @@ def number_or_none(x: float) -> float | None:
 
 
 def measure(
-    path: Path, model: Model, reference: Mapping[str, Pose], asked: Sequence[str], scale: Scale, seed: int = 0
-) -> SfmResult:
+    path: Path, model: Model, reference: Mapping[str, Pose], asked: Sequence[str], scale: Scale, seed: int = 0,
+    where: str = "the reference",
+) -> SfmResult:  # fmt: skip
     """Measures a model; one that cannot be aligned has no errors, and says why.
 
     Args:
@@ -88,14 +89,15 @@ def measure(
         asked: photos that were to be registered.
         scale: see `poses.pose_errors`.
         seed: of the alignment.
+        where: the reference comes from, for errors.
     """
-    unit = 1.0 if scale == "metric" else spacing(list(reference.values()))
+    unit = 1.0 if scale == "metric" else spacing(list(reference.values()), where)
     similarity, errors, reason = None, None, None
     try:
         # A photo that is off by more than the largest threshold does not count, so it shall not pull either.
         similarity = align(path, model, reference, MAPPING[scale][-1][0] * unit, seed)
         moved = {name: similarity.pose(pose) for name, pose in model.poses.items()}
-        errors = pose_errors(moved, reference, asked, scale)
+        errors = pose_errors(moved, reference, asked, scale, where)
     except NotAlignable as error:
         reason = str(error)
     observations = len(model.point)

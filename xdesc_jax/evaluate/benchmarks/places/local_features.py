@@ -238,7 +238,8 @@ def figures(place: Scene, method: Method, descriptor: str, seed: int) -> dict[st
         console.warn(f"{method}, {descriptor}: {error}")
         return {**_NOTHING, "aligned": False, "reason": str(error), "scale": place.scale}
     found = read_model(folder)
-    measured = measure(folder, found, place.poses, list(place.mapper.names), place.scale, seed)
+    names, where = list(place.mapper.names), str(place.mapper.intrinsics)
+    measured = measure(folder, found, place.poses, names, place.scale, seed, where)
     entry = {key: value for key, value in measured.to_dict().items() if key != "per_photo"}
     entry["scale"] = place.scale
     if descriptor == ALL:
