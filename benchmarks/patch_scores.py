@@ -22,8 +22,8 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from xdesc_jax.evaluate.benchmarks import patch_tasks
-from xdesc_jax.evaluate.benchmarks.patch_scores import IMBALANCED, KINDS, POOLS, measured
-from xdesc_jax.evaluate.benchmarks.patch_strips import NOISE
+from xdesc_jax.evaluate.benchmarks.patch_scores import IMBALANCED, POOLS, measured
+from xdesc_jax.evaluate.benchmarks.patch_strips import NOISE, kind_of
 from xdesc_jax.evaluate.benchmarks.patch_tasks import Tasks
 
 ROUNDS, PLACES, WIDTH = 3, 1000, 128
@@ -82,7 +82,7 @@ def looped(rows: np.ndarray, names: list[str], tasks: Tasks) -> dict[str, float]
                 nearest = far.argmin(axis=1)
                 right = nearest == np.arange(PLACES)
                 ap = average_precision(far[np.arange(PLACES), nearest], right, PLACES)
-                of_kind.setdefault(KINDS[name[0]], []).append(ap)
+                of_kind.setdefault(kind_of(name), []).append(ap)
         matched += [np.mean(values) for values in of_kind.values()]
     most = len(tasks.distractors) + 5
     between = cdist(rows[0, tasks.queries], rows[0, tasks.distractors])

@@ -92,7 +92,7 @@ def alternate(call: Callable[[], object], bare: Callable[[], None], repetitions:
 
 def main(repetitions: int) -> None:
     rng = np.random.default_rng(0)
-    translator = random_translator(rng)
+    translator = random_translator(rng, "plain")
     print(f"{'':<26}{'MB':>7}" + "".join(f"{f'{n} rows':>12}{'share':>7}" for n in BATCHES))
     with tempfile.TemporaryDirectory() as folder:
         for name, (size, call) in forms(translator, Path(folder)).items():

@@ -158,8 +158,9 @@ def _localized(
             photo = features.read(name)
             rows = photo.usable_rows()
             found[name] = localizer.localize_repeatedly(
-                photo.keypoints, rows, place.cameras[name], seeds, descriptor=features.held(name)
-            )
+                photo.keypoints, rows, place.cameras[name], seeds, descriptor=features.held(name),
+                frames=features.frames(name),
+            )  # fmt: skip
     for i, seed in enumerate(seeds):
         yield {
             "seed": seed,

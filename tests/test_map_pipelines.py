@@ -73,6 +73,13 @@ def test_all_rows_of_table_1_localise_on_a_scene_and_are_kept(scene, tmp_path, m
     assert localization(scene, out=tmp_path, scale="relative", every=3, **SMALL) == rows
 
 
+def test_a_model_that_takes_frames_gets_those_of_the_queries(scene, tmp_path):
+    asked = {**SMALL, "descriptors": ("brief", "opencv-sift"), "model": "mixed", "seeds": 1}
+    rows = localization(scene, out=tmp_path, scale="relative", every=3, **asked)
+    joint = [row["repeats"][0] for row in rows if row["scenario"] == "collaborative"]
+    assert len(joint) == 2 and all(repeat["within"]["0.5 u, 5 deg"] == 1 for repeat in joint)
+
+
 def test_all_rows_of_table_2_map_a_scene(scene, tmp_path):
     rows = collaborative(scene, out=tmp_path, scale="relative", **SMALL)
     found = {(row["method"], row["descriptor"]): row["repeats"] for row in rows}
@@ -105,6 +112,19 @@ def test_split_files_hold_each_photo_once_with_its_rows(tmp_path):
         np.testing.assert_array_equal(found.read("c.jpg").descriptors, whole.read("c.jpg").descriptors)
     with FeatureStore(files[1]) as found:
         assert found.names == ["b.jpg"] and found.spec.name == "hardnet"
+
+
+def test_files_of_one_split_are_not_taken_for_those_of_another(tmp_path):
+    names = ["a.jpg", "b.jpg", "c.jpg"]
+    stores = {d: write_store(tmp_path, d, names) for d in ("sift", "hardnet")}
+    write_split(stores, dict(zip(names, ("sift", "hardnet", "sift"), strict=True)), tmp_path / "split")
+    (alone,) = write_split(stores, dict.fromkeys(names, "sift"), tmp_path / "split")
+    with FeatureStore(alone) as found:
+        assert found.names == names
+    other = {"sift": write_store(tmp_path / "other", "sift", names, rows=4)}
+    (again,) = write_split(other, dict.fromkeys(names, "sift"), tmp_path / "split")
+    with FeatureStore(again) as found, FeatureStore(other["sift"]) as whole:
+        np.testing.assert_array_equal(found.read("c.jpg").descriptors, whole.read("c.jpg").descriptors)
 
 
 def test_disparity_becomes_points_that_the_right_photo_sees_at_it():

@@ -37,15 +37,20 @@ def place(tmp_path_factory):
     return root
 
 
-def test_figures_are_those_of_colmap(place):
-    model, colmap = read_model(place / "found"), pycolmap.Reconstruction(place / "found")
+def test_figures_are_those_of_colmap(place, tmp_path):
+    colmap = pycolmap.Reconstruction(place / "found")
+    for point_id in sorted(colmap.points3D)[::2]:  # tracks of two lengths, so that points do not weigh alike
+        seen = [(e.image_id, e.point2D_idx) for e in colmap.points3D[point_id].track.elements]
+        for observation in seen[3:]:
+            colmap.delete_observation(*observation)
+    colmap.write(tmp_path)
     colmap.update_point_3d_errors()
-    result = measure(place / "found", model, read_model(place / "true").poses, model.names, "metric")
+    model = read_model(tmp_path)
+    result = measure(tmp_path, model, read_model(place / "true").poses, model.names, "metric")
     assert (result.points, result.observations) == (colmap.num_points3D(), colmap.compute_num_observations())
     assert result.track_length == pytest.approx(colmap.compute_mean_track_length())
-    # COLMAP takes the mean over points of the mean over their observations.
-    per_point = [np.mean(model.residual_px[model.point == p]) for p in range(len(model.points))]
-    assert np.mean(per_point) == pytest.approx(colmap.compute_mean_reprojection_error(), rel=1e-6)
+    assert result.reprojection_px == pytest.approx(colmap.compute_mean_reprojection_error(), rel=1e-6)
+    assert abs(result.reprojection_px - np.mean(model.residual_px)) > 1e-3  # the mean over observations
 
 
 def test_photos_that_are_not_registered_are_not_near(place):
@@ -108,3 +113,14 @@ def test_command_writes_table_json_and_page(place, tmp_path, capsys):
 def test_folder_without_a_model_is_named(tmp_path, capsys):
     assert main(["evaluate", "sfm", str(tmp_path), "--reference", str(tmp_path), "--out", str(tmp_path / "o")]) == 2
     assert "holds no COLMAP model" in capsys.readouterr().err
+
+
+def test_a_reference_of_one_camera_is_named(place, tmp_path, capsys):
+    alone = pycolmap.Reconstruction(place / "true")
+    for image_id in sorted(alone.reg_image_ids())[1:]:
+        alone.deregister_frame(alone.images[image_id].frame_id)
+    (tmp_path / "one").mkdir()
+    alone.write_text(tmp_path / "one")
+    words = ["--reference", str(tmp_path / "one"), "--out", str(tmp_path / "out"), "--scale", "relative"]
+    assert main(["evaluate", "sfm", str(place / "found"), *words]) == 2
+    assert f"{tmp_path / 'one'} has 1 cameras" in " ".join(capsys.readouterr().err.split())

@@ -32,6 +32,15 @@ from xdesc_jax.reports.settings import Settings, defaults_of
 ODD = "<script>alert(\"x\")</script> & 'M\u00fcnchen' </td>"
 
 
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [((4.0, 6.0), "5.0 \u00b1 1.4"), ((4.0, np.nan, 6.0), "5.0 \u00b1 1.4"), ((4.0,), "4.0"), ((np.nan, 4.0), "4.0"),
+     ((np.nan, np.inf), "-")],
+)  # fmt: skip
+def test_a_spread_is_told_of_two_runs_or_more_that_have_the_figure(values, text):
+    assert str(Spread(values)) == text
+
+
 def png(width, height=3):
     buffer = io.BytesIO()
     Image.new("RGB", (width, height)).save(buffer, "png")

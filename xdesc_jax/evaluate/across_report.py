@@ -12,7 +12,7 @@ from typing import Any
 from xdesc_jax.console import counted
 from xdesc_jax.evaluate.across import Across, Sides, correct_mutual
 from xdesc_jax.evaluate.measures import CORRECT_PX
-from xdesc_jax.evaluate.report import MEASURES_EXPLAINED, table_label
+from xdesc_jax.evaluate.report import MEASURES_EXPLAINED, number_of_pairs, table_label
 from xdesc_jax.reports.page import write_page
 from xdesc_jax.reports.parts import Answer, Column, Definitions, Number, Section, Table
 from xdesc_jax.reports.settings import Settings
@@ -90,7 +90,7 @@ def write_report(path: Path, found: Across, settings: Mapping[str, Any], pairs: 
 
 
 def _answer(found: Across, pairs: int) -> Answer:
-    number = Number(str(pairs), "photo pair" if pairs == 1 else "photo pairs")
+    number = number_of_pairs(pairs)
     if not found.results:
         return Answer("Nothing of these files can be compared.", [number])
     best = max(found.results, key=correct_mutual)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from xdesc_jax.features.store import FeatureStore, StoreWriter
-from xdesc_jax.files.whole import atomic
+from xdesc_jax.files.whole import atomic, config_hash, input_hash
 
 
 def split(names: Sequence[str], descriptors: Sequence[str], seed: int) -> dict[str, str]:
@@ -22,10 +22,14 @@ def split(names: Sequence[str], descriptors: Sequence[str], seed: int) -> dict[s
 
 
 def write_split(stores: Mapping[str, Path], kind_of: Mapping[str, str], out: Path) -> list[Path]:
-    """Writes a feature file of each descriptor with the photos that hold it; those that are there are kept."""
-    files = []
-    for descriptor in dict.fromkeys(kind_of.values()):
-        path = out / f"{descriptor}.h5"
+    """Writes a feature file of each descriptor with the photos that hold it; those that are there are kept.
+
+    They lie in a folder of `out` that is named by the split and by what it is of: of another one, none is there.
+    """
+    files, descriptors = [], list(dict.fromkeys(kind_of.values()))
+    made_of = config_hash([dict(kind_of), {name: input_hash(stores[name]) for name in descriptors}])
+    for descriptor in descriptors:
+        path = out / made_of / f"{descriptor}.h5"
         if not path.exists():
             with FeatureStore(stores[descriptor]) as store, StoreWriter(path, store.spec) as writer:
                 for name in sorted(name for name, kind in kind_of.items() if kind == descriptor):

@@ -114,18 +114,24 @@ class Photos:
         features = {descriptor: store.read(name) for descriptor, store in self._stores.items()}
         (first, reference), *others = features.items()
         valid = reference.valid.copy()
+        expected = self._stores[first].path, reference.keypoints
         for other, rows in others:
-            if not np.array_equal(reference.keypoints, rows.keypoints):
-                raise ValueError(
-                    f"{self._stores[other].path}: {name!r} has {len(rows)} keypoints that differ from the "
-                    f"{len(reference)} of {self._stores[first].path}; extract all descriptors together"
-                )
+            check_keypoints(name, self._stores[other].path, rows.keypoints, *expected)
             valid &= rows.valid
         stored = {descriptor: rows.descriptors[valid] for descriptor, rows in features.items()}
         where = {descriptor: f"{store.path}: {name!r}" for descriptor, store in self._stores.items()}
         frames = next((found for rows in features.values() if (found := of_features(rows)) is not None), None)
         frames = None if frames is None else frames[valid]
         return Photo(reference.keypoints[valid], stored, self._specs, self._translator, where, frames)
+
+
+def check_keypoints(name: str, path: Path, xy: np.ndarray, first: Path, expected: np.ndarray) -> None:
+    """Raises ValueError where a photo's keypoints in a file are not those of the first one."""
+    if not np.array_equal(expected, xy):
+        raise ValueError(
+            f"{path}: {name!r} has {len(xy)} keypoints that differ from the {len(expected)} of {first}; extract all "
+            "descriptors together"
+        )
 
 
 @contextlib.contextmanager

@@ -77,27 +77,32 @@ def rotation_error_deg(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.rad2deg(np.arctan2(sine, cosine)))
 
 
-def spacing(poses: Sequence[Pose]) -> float:
+def spacing(poses: Sequence[Pose], where: str = "the reference") -> float:
     """u: the median distance from a camera to its nearest.
+
+    Args:
+        poses: of the cameras.
+        where: they come from, for errors.
 
     Raises:
         ValueError: fewer than two cameras, or most at one place.
     """
     centers = np.array([pose.center for pose in poses]).reshape(-1, 3)
     if len(centers) < 2:
-        raise ValueError(f"the reference has {len(centers)} cameras, expected at least 2 to tell their spacing")
+        raise ValueError(f"{where} has {len(centers)} cameras, expected at least 2 to tell their spacing")
     from scipy.spatial import KDTree
 
     _, nearest = KDTree(centers).query(centers, k=2)  # the first is the camera itself, or one at its place
     found = float(np.median(np.linalg.norm(centers - centers[nearest[:, 1]], axis=1)))
     if not found > 0:
-        raise ValueError("most cameras of the reference are at the same place, so their spacing is 0")
+        raise ValueError(f"most cameras of {where} are at the same place, so their spacing is 0")
     return found
 
 
 def pose_errors(
-    found: Mapping[str, Pose], reference: Mapping[str, Pose], asked: Sequence[str], scale: Scale
-) -> PoseErrors:
+    found: Mapping[str, Pose], reference: Mapping[str, Pose], asked: Sequence[str], scale: Scale,
+    where: str = "the reference",
+) -> PoseErrors:  # fmt: skip
     """Errors of the photos that were asked for.
 
     Args:
@@ -105,6 +110,7 @@ def pose_errors(
         reference: photo -> true pose, of all photos (they give the unit of relative errors).
         asked: the photos.
         scale: whether positions are in metres, or to be divided by the reference's `spacing`.
+        where: the reference comes from, for errors.
 
     Raises:
         ValueError: the reference lacks photos, or its spacing cannot be told.
@@ -112,10 +118,10 @@ def pose_errors(
     missing = [name for name in asked if name not in reference]
     if missing:
         raise ValueError(
-            f"the reference lacks {len(missing)} of {len(asked)} photos, first {missing[:5]}; "
+            f"{where} lacks {len(missing)} of {len(asked)} photos, first {missing[:5]}; "
             f"it has {len(reference)}, first {sorted(reference)[:5]}"
         )
-    unit = 1.0 if scale == "metric" else spacing(list(reference.values()))
+    unit = 1.0 if scale == "metric" else spacing(list(reference.values()), where)
     position, rotation = np.full(len(asked), np.inf), np.full(len(asked), np.inf)
     for i, name in enumerate(asked):
         if name in found:

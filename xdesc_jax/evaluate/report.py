@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from xdesc_jax import console
 from xdesc_jax.config import TrainConfig
 from xdesc_jax.evaluate.drawing import counts, matches_picture, mma_curves
 from xdesc_jax.evaluate.homography import Comparison, Mode, Result, Translates, matches_of
@@ -146,7 +147,12 @@ def answer(evaluations: Sequence[Evaluation]) -> Answer:
             numbers.append(Number(f"{again[shown].ap:.3f}", f"AP, {_arrow(shown.label)}, {other.title.lower()}"))
     numbers.append(Number(f"{means[shown].correct:,.0f}", f"correct matches a pair, {_arrow(shown.label)}"))
     pairs = sum(len(found) for e in evaluations for found in e.results[0].pairs.values())
-    return Answer(sentence, [*numbers, Number(str(pairs), "photo pair" if pairs == 1 else "photo pairs")])
+    return Answer(sentence, [*numbers, number_of_pairs(pairs)])
+
+
+def number_of_pairs(pairs: int) -> Number:
+    """How many photo pairs a page's figures are of."""
+    return Number(*console.counted(pairs, "photo pair").split(" ", 1))
 
 
 def _share_of_native(means: Mapping[Comparison, Measures]) -> tuple[float, int] | None:

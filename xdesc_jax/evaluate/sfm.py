@@ -27,7 +27,8 @@ class SfmResult:
         registered: of these.
         points, observations: of the model.
         track_length: mean number of observations of a point; NaN without points.
-        reprojection_px: mean distance of keypoints from their projected points; NaN without points.
+        reprojection_px: distance of keypoints from their projected points: mean over the observations of a point, then
+            over points, as COLMAP has it; NaN without points.
         errors: of the asked photos, in the reference's frame; None where the model cannot be aligned.
         similarity: into the reference's frame; None likewise.
         reason: why it cannot be aligned; None where it can.
@@ -76,8 +77,9 @@ def number_or_none(x: float) -> float | None:
 
 
 def measure(
-    path: Path, model: Model, reference: Mapping[str, Pose], asked: Sequence[str], scale: Scale, seed: int = 0
-) -> SfmResult:
+    path: Path, model: Model, reference: Mapping[str, Pose], asked: Sequence[str], scale: Scale, seed: int = 0,
+    where: str = "the reference",
+) -> SfmResult:  # fmt: skip
     """Measures a model; one that cannot be aligned has no errors, and says why.
 
     Args:
@@ -87,14 +89,15 @@ def measure(
         asked: photos that were to be registered.
         scale: see `poses.pose_errors`.
         seed: of the alignment.
+        where: the reference comes from, for errors.
     """
-    unit = 1.0 if scale == "metric" else spacing(list(reference.values()))
+    unit = 1.0 if scale == "metric" else spacing(list(reference.values()), where)
     similarity, errors, reason = None, None, None
     try:
         # A photo that is off by more than the largest threshold does not count, so it shall not pull either.
         similarity = align(path, model, reference, MAPPING[scale][-1][0] * unit, seed)
         moved = {name: similarity.pose(pose) for name, pose in model.poses.items()}
-        errors = pose_errors(moved, reference, asked, scale)
+        errors = pose_errors(moved, reference, asked, scale, where)
     except NotAlignable as error:
         reason = str(error)
     observations = len(model.point)
@@ -104,11 +107,18 @@ def measure(
         points=len(model.points),
         observations=observations,
         track_length=observations / len(model.points) if len(model.points) else float("nan"),
-        reprojection_px=float(np.mean(model.residual_px)) if observations else float("nan"),
+        reprojection_px=_reprojection_px(model) if observations else float("nan"),
         errors=errors,
         similarity=similarity,
         reason=reason,
     )
+
+
+def _reprojection_px(model: Model) -> float:
+    """Mean over points; over observations, long tracks, which fit worse, would weigh more than in COLMAP's figure."""
+    lengths = np.bincount(model.point)
+    sums = np.bincount(model.point, model.residual_px)
+    return float(np.mean(sums[lengths > 0] / lengths[lengths > 0]))
 
 
 def table_rows(result: SfmResult) -> list[tuple[str, Any]]:

@@ -140,7 +140,7 @@ def update(
         spec = _one_descriptor([*asked, (test, list(test_cameras))])
         true = reference_poses(reference, test_cameras) if reference is not None else {}
         if reference is not None:
-            pose_errors({}, true, list(test_cameras), scale)  # says which are missing
+            pose_errors({}, true, list(test_cameras), scale, str(reference))  # says which are missing
         inputs = {"reconstruction": reconstruction, "features": known.paths, "queries": queries}
         inputs |= {"new_features": new.paths, "model": named, "test_queries": test_queries, "reference": reference}
         inputs["test_features"] = test.paths if test_queries is not None else []

@@ -67,7 +67,7 @@ class Spread:
         if np.isnan(self.mean):
             return "-"
         text = f"{self.mean:,.{self.digits}f}"
-        return f"{text} \u00b1 {self.deviation:,.{self.digits}f}" if len(self.values) > 1 else text
+        return f"{text} \u00b1 {self.deviation:,.{self.digits}f}" if np.isfinite(self.values).sum() > 1 else text
 
 
 @dataclasses.dataclass(frozen=True)

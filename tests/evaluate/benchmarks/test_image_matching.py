@@ -1,5 +1,6 @@
 """The Image Matching challenge, on scenes whose poses are known."""
 
+import dataclasses
 import shutil
 
 import h5py
@@ -16,7 +17,7 @@ from xdesc_jax.evaluate.benchmarks.image_matching import scenes, tasks
 from xdesc_jax.evaluate.benchmarks.image_matching.benchmark import run
 from xdesc_jax.evaluate.benchmarks.image_matching.methods import Method, methods
 from xdesc_jax.evaluate.benchmarks.image_matching.scores import mean_average_accuracy, over_bags
-from xdesc_jax.features.store import FeatureStore
+from xdesc_jax.features.store import FeatureStore, ImageFeatures, StoreWriter
 
 AREAS = [f"{task} AUC {limit} deg" for task in ("stereo", "multi-view") for limit in (5, 10)]
 
@@ -48,6 +49,44 @@ def test_exact_features_give_all_poses_native_translated_and_joint(written, tmp_
         assert row.values["ratio"] == 0.8  # the first of equal ones
         assert row.detail["scenes"][AREAS[0]] == {"sacre_coeur": [100.0, 100.0]}
     assert not result.official
+
+
+def test_files_that_are_not_named_are_translated_in_the_models_order(written, tmp_path, caplog):
+    files = (write_features(tmp_path / "f"),)
+    asked = {"data": written, "features": files, "ratios": (1.0,), "max_errors_px": (1.0,), "runs": 1}
+    asked |= {"kinds": ("directional",), "tasks": ("stereo",)}
+    rank1 = {"own-b->own-a": 0.9, "own-a->own-b": 0.1}  # own-b is the worse target
+    bundle = dataclasses.replace(exact_translator(), provenance={"validation": {"rank1": rank1}})
+    model = bundle.save(tmp_path / "model.safetensors")
+    (row,) = run(**asked, out=tmp_path / "out", model=model).rows
+    assert row.name == "own-b -> own-a" and row.values["stereo AUC 5 deg"] == 100
+    (row,) = run(**asked, out=tmp_path / "named", model=model, descriptors=("own-a", "own-b")).rows
+    assert row.name == "own-a -> own-b"
+    plain = exact_translator().save(tmp_path / "plain.safetensors")
+    (row,) = run(**asked, out=tmp_path / "plain", model=plain).rows
+    assert row.name == "own-a -> own-b"
+    assert "does not say how good own-a, own-b are" in caplog.text
+
+
+def test_files_of_other_keypoints_are_refused_where_rows_are_translated_between_them(written, tmp_path):
+    folder = write_features(tmp_path / "f")
+    whole = (folder / "own-a.h5").rename(tmp_path / "whole.h5")
+    with FeatureStore(whole) as store, StoreWriter(folder / "own-a.h5", store.spec) as writer:
+        for photo in store.names:  # the same keypoints from the last to the first
+            p = store.read(photo)
+            writer.write(photo, ImageFeatures(p.keypoints[::-1], p.descriptors[::-1], p.valid, p.image_size))
+    model = exact_translator().save(tmp_path / "model.safetensors")
+    asked = {"data": written, "model": model, "features": (folder,), "ratios": (1.0,), "max_errors_px": (1.0,)}
+    with pytest.raises(ValueError, match=r"own-b.h5: 'sacre_coeur/.* keypoints that differ from the 130 of .*own-a.h5"):
+        run(**asked, out=tmp_path / "out")
+    rows = run(**asked, out=tmp_path / "out", kinds=("standard", "embed"), tasks=("stereo",), runs=1).rows
+    assert {row.values["stereo AUC 5 deg"] for row in rows} == {100}  # each photo is in one file
+
+
+def test_a_dry_run_makes_nothing(written, tmp_path):
+    asked = ["--data", str(written), "--out", str(tmp_path / "out"), "--descriptors", "orb", "--ratios", "0.9"]
+    words = ["benchmark", "run", "image-matching-challenge", "--dry-run", *asked, "--max-errors-px", "1"]
+    assert cli.main(words) == 0 and not (tmp_path / "out").exists()
 
 
 def test_shuffled_rows_give_no_pose_better_than_chance(written, tmp_path):

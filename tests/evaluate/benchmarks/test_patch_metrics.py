@@ -82,6 +82,11 @@ def test_all_figures_equal_those_of_plain_loops(kind):
     np.testing.assert_allclose(list(found["detail"]["retrieval"].values()), 100 * retrieved, atol=1e-4)
 
 
+def test_folders_of_other_names_are_of_no_kind_of_the_sets():
+    found = measured(noisy("unit"), ["indoor", "i_b", "view"], STARTS, TASKS)
+    assert {tuple(by_kind) for by_kind in found["detail"]["matching"].values()} == {("other", "illumination")}
+
+
 @pytest.mark.parametrize("pools", [[2, 6, 9], [5, 30]])
 def test_pools_hold_the_first_distractors_that_count(pools):
     rows = noisy("unit")

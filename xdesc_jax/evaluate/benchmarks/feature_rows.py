@@ -57,6 +57,31 @@ def stores_of(
         return extract(names)
 
 
+def from_worst(
+    stores: Mapping[str, Path], descriptors: Sequence[str], translator: Translator | None
+) -> dict[str, Path]:
+    """Feature files in the order of their descriptors from the worst to the best.
+
+    Args:
+        stores: descriptor -> feature file.
+        descriptors: the order, where it is asked for; else it is the model's (`Translator.order`).
+        translator: where it does not say how good a descriptor is, the files stay as they are, which is told.
+    """
+    if descriptors or translator is None or len(stores) < 2:
+        return dict(stores)
+    try:
+        order = translator.order()
+    except ValueError:  # it was not validated
+        order = ()
+    if lacking := [name for name in stores if name not in order]:
+        console.warn(
+            f"the model does not say how good {', '.join(lacking)} are: they are taken from the worst to the best as "
+            f"{', '.join(stores)}; name them by --descriptors in their order"
+        )
+        return dict(stores)
+    return {name: stores[name] for name in order if name in stores}
+
+
 def of_network(name: str) -> bool:
     """Whether a network finds the descriptor's keypoints."""
     return name in registered() and get_entry(name).source == "network"

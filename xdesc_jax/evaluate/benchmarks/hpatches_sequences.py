@@ -16,10 +16,10 @@ from typing import Any
 from xdesc_jax import console, pretrained
 from xdesc_jax.evaluate.benchmarks import run_folder
 from xdesc_jax.evaluate.benchmarks.feature_rows import planned, stores_of
-from xdesc_jax.evaluate.benchmarks.patch_strips import facts
+from xdesc_jax.evaluate.benchmarks.patch_strips import KINDS, facts
 from xdesc_jax.evaluate.benchmarks.protocol import Benchmark, Checked, fingerprint, require
 from xdesc_jax.evaluate.benchmarks.results import Column, Result, Row
-from xdesc_jax.evaluate.benchmarks.sequence_scores import CORNER_PX, KINDS, OVERALL, area, pair_scores, summary
+from xdesc_jax.evaluate.benchmarks.sequence_scores import CORNER_PX, OVERALL, area, pair_scores, summary
 from xdesc_jax.evaluate.benchmarks.tables import paper_row
 from xdesc_jax.evaluate.homography import Comparison, Mode, search
 from xdesc_jax.evaluate.scenes import Scene, find_scenes

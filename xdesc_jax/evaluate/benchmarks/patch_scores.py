@@ -18,12 +18,11 @@ import numpy as np
 from xdesc_jax import console
 from xdesc_jax.descriptors import row_norms
 from xdesc_jax.evaluate.benchmarks import patch_metrics
-from xdesc_jax.evaluate.benchmarks.patch_strips import NOISE
+from xdesc_jax.evaluate.benchmarks.patch_strips import NOISE, kind_of
 from xdesc_jax.evaluate.benchmarks.patch_tasks import Pairs, Tasks
 
 POOLS = (100, 500, 1000, 5000, 10000, 15000, 20000)
 IMBALANCED = 0.2  # positives to a negative
-KINDS = {"i": "illumination", "v": "viewpoint"}
 
 
 def measured(
@@ -95,7 +94,7 @@ def _matching(
         for number, noise in enumerate(NOISE):
             strips = range(5 * number + 1, 5 * number + 6)
             found = [patch_metrics.matching(rows[0, start:end], rows[s, start:end], longest)[0] for s in strips]
-            sums[noise].setdefault(KINDS.get(name[:1], "other"), []).append(float(np.mean(found)))
+            sums[noise].setdefault(kind_of(name), []).append(float(np.mean(found)))
     return {n: {kind: 100 * float(np.mean(v)) for kind, v in kinds.items()} for n, kinds in sums.items()}
 
 

@@ -22,6 +22,7 @@ from xdesc_jax.files.whole import atomic
 
 NOISE = {"e": "easy", "h": "hard", "t": "tough"}
 STRIPS = ("ref", *(f"{noise}{k}" for noise in NOISE for k in range(1, 6)))
+KINDS = {"i_": "illumination", "v_": "viewpoint"}
 SIDE_PX, PATCH_PX = 65, 32
 CONTRAST = 10.0  # gray levels; patches of less are not retrieved
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -32,6 +33,11 @@ def facts() -> dict[str, Any]:
     """What is known of the official set: test sets of the splits, least numbers of patches, large sequences."""
     found: dict[str, Any] = json.loads((Path(__file__).parent / "hpatches.json").read_text(encoding="utf-8"))
     return found
+
+
+def kind_of(name: str) -> str:
+    """What changes in a sequence, by its name: 'illumination' (i_*), 'viewpoint' (v_*), or 'other'."""
+    return KINDS.get(name[:2], "other")
 
 
 def splits() -> dict[str, list[str]]:

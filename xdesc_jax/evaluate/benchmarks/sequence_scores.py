@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from xdesc_jax.evaluate.benchmarks.patch_strips import kind_of
 from xdesc_jax.evaluate.homography import Searched
 from xdesc_jax.evaluate.measures import CORRECT_PX, THRESHOLDS_PX, Correspondence, mean_matching_accuracy
 
-KINDS = {"i": "illumination", "v": "viewpoint"}
 OVERALL = "overall"
 AREA_UP_TO_PX = 5
 CORNER_PX = (1, 3, 5)
@@ -87,7 +87,7 @@ def summary(scenes: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]
     mma = {name: np.mean([pair["mma"] for pair in pairs], axis=0) for name, pairs in scenes.items()}
     of_kind: dict[str, list[np.ndarray]] = {OVERALL: list(mma.values())}
     for name, curve in mma.items():
-        of_kind.setdefault(KINDS.get(name[:1] if name[1:2] == "_" else "", "other"), []).append(curve)
+        of_kind.setdefault(kind_of(name), []).append(curve)
 
     def over(key: str) -> float:
         return float(np.mean([np.mean([pair[key] for pair in pairs]) for pairs in scenes.values()]))

@@ -7,7 +7,7 @@ screen, for pages and as Markdown. The paper's values stand beside results of th
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ PAPER_NAMES = {
     "brief": "BRIEF", "sift": "SIFT", "sift-kornia05": "SIFT", "hardnet": "HardNet", "hardnet-xdesc": "HardNet",
     "sosnet": "SOSNet", "sosnet-xdesc": "SOSNet",
 }  # fmt: skip
+FOUR = ("BRIEF", "SIFT", "HardNet", "SOSNet")  # those that the paper divides photos among, from the worst to the best
 PAPER, DIFFERENCE, NONE = "paper", "difference", "-"
 LONG = 40  # rows of a table that a page shows whole
 
@@ -40,6 +41,17 @@ def paper_row(comparison: Comparison) -> str:
     if not (source and target):
         return ""
     return f"{comparison.mode}: {source if comparison.mode == 'native' else f'{source} -> {target}'}"
+
+
+def divides_as_the_paper(descriptors: Iterable[str], ordered: bool = False) -> bool:
+    """Whether photos divided among these hold what those of the paper's tables do.
+
+    Args:
+        descriptors: one or more.
+        ordered: whether their order is to be the paper's, too.
+    """
+    found = tuple(PAPER_NAMES.get(name, "") for name in descriptors)
+    return found == FOUR if ordered else sorted(found) == sorted(FOUR)
 
 
 def reference(result: Result) -> Mapping[str, Mapping[str, float]]:

@@ -77,13 +77,13 @@ def localization(
         making(out / REPORT)
     poses = found.poses
     if map is not None:
-        unit = 1.0 if scale == "metric" else spacing(list(true.values()))
+        unit = 1.0 if scale == "metric" else spacing(list(true.values()), str(reference))
         try:
             moved = align(Path(map), read_model(Path(map)), true, MAPPING[scale][-1][0] * unit, seed)
         except NotAlignable as error:
             raise ValueError(f"{map}: cannot be aligned to {reference}: {error}") from error
         poses = {name: moved.pose(pose) for name, pose in poses.items()}
-    errors = pose_errors(poses, true, asked, scale)
+    errors = pose_errors(poses, true, asked, scale, str(reference))
     given = {"scale": scale, "queries": settings["queries"], "map": map and str(map), "seed": seed}
     with console.status("drawing the report"):
         write_localization_report(

@@ -73,7 +73,7 @@ def sfm(
         making(out / RESULTS)
         making(out / REPORT)
     with console.status("aligning the model to the reference"):
-        result = measure(model, found, truth, sorted(truth), scale, seed)
+        result = measure(model, found, truth, sorted(truth), scale, seed, str(reference))
     value: dict[str, Any] = {"settings": settings, **result.to_dict()}
     if shared is not None:
         value["covisibility"] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import shutil
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -90,6 +91,41 @@ def test_each_photo_is_paired_with_the_second_nearest_that_looks_its_way():
         *(np.zeros((0, 3)), *(np.zeros(0, int),) * 3, np.zeros(0)),
     )  # fmt: skip
     assert data.neighbours(model, range(4), 9) == [(0, 3), (2, 3), (3, 0)]
+
+
+def test_pairs_of_thousands_of_photos_take_no_memory_of_all_distances():
+    count = 3000
+    places, none = np.random.default_rng(0).normal(size=(count, 3)), (np.zeros((0, 3)), *(np.zeros(0, int),) * 3)
+    names = tuple(map(str, range(count)))
+    model = Model(names, np.tile(np.eye(3), (count, 1, 1)), -places, (CAMERA,) * count, np.ones(count), *none, none[1])
+    tracemalloc.start()
+    pairs = data.neighbours(model, range(count), 10)
+    assert tracemalloc.get_traced_memory()[1] < 8 * count**2 / 10
+    tracemalloc.stop()
+    assert pairs[0] == (0, int(np.argsort(np.linalg.norm(places - places[0], axis=1))[2])) and len(pairs) == 10
+
+
+def test_folders_of_one_name_are_scenes_of_their_own(tmp_path):
+    write_sequences(tmp_path / "planes", ("hall",))
+    write_sequences(tmp_path / "more", ("hall",))
+    write_scene(tmp_path / "scenes" / "hall")
+    pairs = data.read(tmp_path)
+    assert list(dict.fromkeys(p.scene for p in pairs)) == ["more/hall", "planes/hall", "scenes/hall"]
+    assert len({(p.known, p.device) for p in pairs}) == len(pairs) == 5 + 5 + 4
+    both = write_scene(tmp_path / "planes" / "hall")
+    listed = both / "reference" / "images.txt"
+    for path in (both / "images").iterdir():  # names without a number, so that they are not of the sequence
+        path.rename(path.with_name(f"p{path.name}"))
+        listed.write_text(listed.read_text().replace(f" {path.name}", f" p{path.name}"))
+    of_both = {p.scene: isinstance(p.truth, Posed) for p in data.read(tmp_path) if p.known.startswith("planes/")}
+    assert of_both == {"planes/hall": False, "planes/hall (posed)": True}
+
+
+def test_sequences_within_a_sequence_count_once(tmp_path):
+    write_sequences(tmp_path, ("roof",))
+    shutil.copytree(tmp_path / "roof", tmp_path / "roof" / "door")
+    pairs = data.read(tmp_path)
+    assert [p.scene for p in pairs] == ["roof"] * 5 + ["door"] * 5
 
 
 def cases_of(names, **how):

@@ -1,6 +1,7 @@
 """The benchmark of Aachen Day-Night, on a synthetic place in its layout."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from xdesc_jax.colmap.lists import read_poses
 from xdesc_jax.evaluate.benchmarks import tables
 from xdesc_jax.evaluate.benchmarks.places import aachen, aachen_data, query_scores
 from xdesc_jax.evaluate.benchmarks.places.aachen import run, run_sizes, sizes_plan
+from xdesc_jax.evaluate.benchmarks.places.deployments import Deployment
 from xdesc_jax.evaluate.benchmarks.results import Column, Result, Row
 from xdesc_jax.translation.translator import Translator
 
@@ -61,7 +63,7 @@ def test_v1_1_and_photos_retrieved_in_the_joint_space(tmp_path):
     result = run_sizes(data=folder.root, out=tmp_path / "out", models=(folder.model,), query="own-b", retrieval=3,
                        features=(folder.features,), neighbors=5)  # fmt: skip
     (row,) = result.rows
-    assert row.name == row.paper == "collaborative: embed 24" and result.benchmark == "aachen-embedding-size-v1.1"
+    assert row.name == "collaborative: embed 24" and not row.paper and result.benchmark == "aachen-embedding-size-v1.1"
     assert row.values["day localised"] == row.values["night localised"] == 100
     assert [column.key for column in result.columns] == [
         "day localised", "day inliers", "night localised", "night inliers", "map points",
@@ -128,6 +130,20 @@ def test_spaces_of_one_width_or_without_a_descriptor_are_refused(tmp_path):
         sizes_plan(["own-a", "sift"], [one], "own-a")
     with pytest.raises(ValueError, match="queries of 'sosnet', expected one of own-a"):
         sizes_plan(["own-a"], [one], "sosnet")
+
+
+def test_maps_of_other_descriptors_or_queries_are_not_compared_with_the_papers():
+    four = ["brief", "sift", "hardnet-xdesc", "sosnet-xdesc"]
+    mixed, known = (Deployment(*row) for row in (("collaborative", "embed", "sift"), ("cross-device", "brief", "sift")))
+    paper = tables.paper()["aachen"]["rows"]
+    assert mixed.paper_row_among(four) in paper and known.paper_row_among(four[:2]) in paper
+    for among in (four[:2], [*four, "orb"], [*four[:3], "hardnet"]):
+        assert mixed.paper_row_among(among) == ""
+    model = ("m", SimpleNamespace(names=four, embedding_spec=SimpleNamespace(width=128)))
+    asked = ((four, "sosnet-xdesc"), (four, "brief"), (four[1:], "sosnet-xdesc"))
+    found = [sizes_plan(names, [model], query)[0] for names, query in asked]
+    assert {task.name for task in found} == {"collaborative: embed 128"}
+    assert [task.paper in tables.paper()["aachen-embedding-size"]["rows"] for task in found] == [True, False, False]
 
 
 def test_shares_of_each_group_are_those_of_a_plain_loop(folder):

@@ -1,5 +1,7 @@
 """The benchmark of the Local Feature Evaluation, on a synthetic collection in its layout."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -32,8 +34,18 @@ def test_exact_features_map_all_photos_by_every_method(tmp_path):
         assert values["track length"] == pytest.approx(8 * share / 100, abs=0.3)
     shared = result.rows[-2].detail["covisibility"]
     assert shared["kinds"] == ["own-a", "own-b"] and shared["by_count"][1] > 0.95
-    assert result.rows[-2].paper == "Madrid Metropolis, ours: Embed"
+    assert not any(row.paper for row in result.rows)  # photos of two descriptors are none of the paper's
     assert not result.official and "8 photos, where the set has 1344" in result.data["other"][0]
+
+
+def test_files_that_are_not_named_stand_in_the_models_order(tmp_path):
+    data, features, _ = write_folder(tmp_path)
+    rank1 = {"own-b->own-a": 0.9, "own-a->own-b": 0.1}  # own-b is the worse target
+    bundle = dataclasses.replace(exact_translator(), provenance={"validation": {"rank1": rank1}})
+    model = bundle.save(tmp_path / "model.safetensors")
+    asked = {"data": data, "model": model, "features": features, "methods": ("progressive",), "threads": 1}
+    result = run(**asked, out=tmp_path / "out")
+    assert result.settings["descriptors"] == ["own-b", "own-a"] and result.rows[0].values["localised"] == 100
 
 
 def test_shuffled_rows_map_nothing_near(tmp_path):
@@ -106,10 +118,17 @@ def test_rows_are_those_of_table_2(tmp_path):
     scene = local_features_data.Collection(tmp_path / "Tower_of_London", [])
     entry = {"scale": "metric", "registered_share": 0.5, "points": 7, "track_length": 3.0}
     entry |= {"reprojection_error_px": 0.5, "within_pose": {"0.25 m, 2 deg": 0.25, "0.5 m, 5 deg": 0.4}}
-    row = local_features.row_of(scene, "own quarter", "sift", entry)
+    four = ["brief", "sift", "hardnet-xdesc", "sosnet-xdesc"]
+    row = local_features.row_of(scene, "own quarter", "sift", entry, four)
     paper = tables.paper()["local-feature-evaluation"]["rows"]
     assert set(paper[row.paper]) == set(row.values) and row.values["within 0.5 m, 5 deg"] == 40
-    assert local_features.row_of(scene, "progressive", "all", entry).paper in paper
+    assert local_features.row_of(scene, "progressive", "all", entry, four).paper in paper
+    assert local_features.row_of(scene, "embed", "all", entry, four[::-1]).paper in paper
+    assert local_features.row_of(scene, "standard", "sift", entry, ["sift"]).paper in paper
+    assert not local_features.row_of(scene, "progressive", "all", entry, four[::-1]).paper
+    for among in (four[:2], [*four, "sosnet"]):
+        assert not local_features.row_of(scene, "own quarter", "sift", entry, among).paper
+        assert not local_features.row_of(scene, "embed", "all", entry, among).paper
 
 
 def test_what_is_missing_is_told(tmp_path, capsys):

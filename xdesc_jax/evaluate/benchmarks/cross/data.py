@@ -6,6 +6,7 @@ model of them) at any place two levels deep. Out: pairs, a map's photo and a dev
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,7 +36,7 @@ class Pair:
     """A photo of a map and one of a device, by their names below the folder.
 
     Attributes:
-        scene: the folder's name.
+        scene: the folder's name; where several have it, the folder below the root.
         known, device: the photos.
         truth: positions in the map's photo -> in the device's (a sequence), or both cameras (a posed scene).
         inverse: of a sequence, back; None where that is not known.
@@ -89,18 +90,27 @@ def read(root: Path, pairs_a_scene: int = PAIRS_A_SCENE) -> list[Pair]:
         ValueError: a model without two of the photos.
     """
     sequences, scenes = folders(root)
+    names = collections.Counter(folder.name for folder in (*sequences, *scenes))
     found = []
+
+    def named(folder: Path) -> str:
+        below = folder.relative_to(root).as_posix()
+        return folder.name if names[folder.name] == 1 or folder == root else below
+
     for folder in sequences:
         at = "" if folder == root else f"{folder.relative_to(root).as_posix()}/"
         for scene in find_scenes(folder):
-            name = folder.name if scene.name in (folder.name, "", ".") else scene.name
+            if "/" in scene.pairs[0].query:  # of a folder in this one, which is a sequence of its own
+                continue
+            name = named(folder)
             found += [Pair(name, at + p.query, at + p.database, p.correspondence, p.inverse) for p in scene.pairs]
     for folder in scenes:
-        found += _posed(root, folder, pairs_a_scene)
+        name = f"{named(folder)} (posed)" if folder in sequences else named(folder)
+        found += _posed(root, folder, name, pairs_a_scene)
     return found
 
 
-def _posed(root: Path, folder: Path, count: int) -> list[Pair]:
+def _posed(root: Path, folder: Path, scene: str, count: int) -> list[Pair]:
     from xdesc_jax.colmap.bindings.api import read_model
 
     model = read_model(folder / REFERENCE)
@@ -115,7 +125,7 @@ def _posed(root: Path, folder: Path, count: int) -> list[Pair]:
         a, b = (Pose(model.rotations[k], model.translations[k]) for k in (i, j))
         rotation = b.rotation @ a.rotation.T
         truth = Posed((model.cameras[i], model.cameras[j]), Pose(rotation, b.translation - rotation @ a.translation))
-        pairs.append(Pair(folder.name, f"{at}/{model.names[i]}", f"{at}/{model.names[j]}", truth))
+        pairs.append(Pair(scene, f"{at}/{model.names[i]}", f"{at}/{model.names[j]}", truth))
     return pairs
 
 
@@ -123,13 +133,13 @@ def neighbours(model: Model, held: Sequence[int], count: int) -> list[tuple[int,
     """At most `count` pairs, spread evenly over the photos: each with the second nearest of those that look its way."""
     rotations, translations = model.rotations[list(held)], model.translations[list(held)]
     centers = -np.einsum("vji,vj->vi", rotations, translations)
-    apart = np.linalg.norm(centers[:, None] - centers[None], axis=2)
-    turned = np.einsum("vi,wi->vw", rotations[:, 2], rotations[:, 2]) < np.cos(np.deg2rad(60))
-    apart[turned | np.eye(len(held), dtype=bool)] = np.inf
     chosen = np.unique(np.linspace(0, len(held) - 1, min(count, len(held))).round().astype(int))
     pairs = []
-    for i in chosen:
-        order = [j for j in np.argsort(apart[i], kind="stable") if np.isfinite(apart[i, j])]
+    for i in chosen:  # a row at a time: all distances of thousands of photos are gigabytes
+        apart = np.linalg.norm(centers - centers[i], axis=1)
+        apart[rotations[:, 2] @ rotations[i, 2] < np.cos(np.deg2rad(60))] = np.inf
+        apart[i] = np.inf
+        order = [j for j in np.argsort(apart, kind="stable") if np.isfinite(apart[j])]
         if order:
             pairs.append((held[i], held[order[min(1, len(order) - 1)]]))
     return list(dict.fromkeys(pairs))

@@ -17,14 +17,24 @@ import numpy as np
 from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.bindings.settings import MappingSettings
 from xdesc_jax.evaluate.benchmarks import run_folder
-from xdesc_jax.evaluate.benchmarks.feature_rows import stores_of
-from xdesc_jax.evaluate.benchmarks.image_matching.methods import KINDS, MODES, Kind, Method, files_of, matched, methods
+from xdesc_jax.evaluate.benchmarks.feature_rows import from_worst, stores_of
+from xdesc_jax.evaluate.benchmarks.image_matching.methods import (
+    KINDS,
+    MODES,
+    Kind,
+    Method,
+    check_shared_keypoints,
+    files_of,
+    matched,
+    methods,
+)
 from xdesc_jax.evaluate.benchmarks.image_matching.scenes import SET, Scene, check, read_scene, scene_names
 from xdesc_jax.evaluate.benchmarks.image_matching.scores import LIMITS_DEG, mean_average_accuracy, over_bags
 from xdesc_jax.evaluate.benchmarks.protocol import Benchmark, require
 from xdesc_jax.evaluate.benchmarks.results import Column, Result, Row
 from xdesc_jax.evaluate.relative_ransac import Estimator, Ransac, estimator
 from xdesc_jax.evaluate.stages.homography import extracted_stores
+from xdesc_jax.files import dry_run
 from xdesc_jax.files.journal import Journal
 from xdesc_jax.files.whole import config_hash, content_hash, input_hash
 from xdesc_jax.translation.translator import Translator
@@ -82,7 +92,7 @@ def run(
         features: feature files, or folders of them, of the photos by their names below the folder of the scenes, all at
             the same keypoints; extracted where none are given.
         descriptors: which ones, the lower before the higher: each is translated to those behind it. By default all of
-            the feature files, or all of the model's that photos give.
+            the feature files, or all of the model's that photos give, in the model's order.
         kinds: of rows: standard, directional, embed.
         tasks: stereo, multi-view.
         scenes: to measure on; by default all of DATA but the one that is tuned on.
@@ -135,9 +145,12 @@ def run(
         )  # fmt: skip
 
     stores = stores_of(features, descriptors, translator, keypoints, out, extract)
+    if "directional" in kinds:
+        stores = from_worst(stores, descriptors, translator)
     plan = methods(list(stores), translator, kinds)
     with console.status("reading the inputs"):
         read = {name: read_scene(found.root, name) for name in dict.fromkeys(wanted)}
+        check_shared_keypoints(plan, stores, [photo for scene in read.values() for photo in scene.photos])
         hashes = {name: input_hash(path) for name, path in stores.items()}
         config = [BENCHMARK.name, VERSION, found.fingerprint, hashes, content_hash(model) if model else None]
         made = config_hash([*config, seed])  # of matches, which all of these share
@@ -170,7 +183,9 @@ def run(
 
 
 def _linked(root: Path, scenes: Sequence[str], out: Path) -> Path:
-    """A folder of links to the photos of the scenes' sets alone, by their names below the root."""
+    """A folder of links to the photos of the scenes' sets alone, by names below the root; a dry run makes none."""
+    if dry_run.active():
+        return out if out.is_dir() else root
     for name in scenes:
         link = out / name / SET / "images"
         link.parent.mkdir(parents=True, exist_ok=True)

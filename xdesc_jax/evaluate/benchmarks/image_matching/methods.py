@@ -5,6 +5,7 @@ In: descriptors and their feature files. Out: the rows of the benchmark, and mat
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
@@ -12,8 +13,10 @@ from pathlib import Path
 from typing import Literal
 
 from xdesc_jax import console
-from xdesc_jax.evaluate.benchmarks.tables import PAPER_NAMES
+from xdesc_jax.evaluate.benchmarks.tables import FOUR, PAPER_NAMES
 from xdesc_jax.evaluate.divided import split, write_split
+from xdesc_jax.evaluate.photos import check_keypoints
+from xdesc_jax.features.store import FeatureStore
 from xdesc_jax.files.whole import atomic
 from xdesc_jax.matching.match import match
 from xdesc_jax.translation.translator import Translator
@@ -21,7 +24,6 @@ from xdesc_jax.translation.translator import Translator
 Kind = Literal["standard", "directional", "embed"]
 KINDS: tuple[Kind, ...] = ("standard", "directional", "embed")
 MODES = {"standard": "native", "directional": "translated", "embed": "joint"}
-_ORDER = ("BRIEF", "SIFT", "HardNet", "SOSNet")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Method:
             return ""
         if self.kind != "embed":
             return f"{self.kind}: {' -> '.join(names)}"
-        ordered = "All" if len(names) == len(_ORDER) else ", ".join(sorted(names, key=_ORDER.index))
+        ordered = "All" if len(names) == len(FOUR) else ", ".join(sorted(names, key=FOUR.index))
         return f"embed: {ordered}, 1/{len(names)}"
 
 
@@ -70,6 +72,20 @@ def methods(descriptors: Sequence[str], translator: Translator | None, kinds: Se
             f"no rows of kinds {', '.join(kinds)} with {', '.join(descriptors)}; translated ones need --model"
         )
     return found
+
+
+def check_shared_keypoints(plan: Sequence[Method], stores: Mapping[str, Path], photos: Sequence[str]) -> None:
+    """Raises ValueError where files that rows are translated between differ in keypoints.
+
+    Of such a row, matches of both photos are taken for positions of one file.
+    """
+    names = dict.fromkeys(name for method in plan if method.kind == "directional" for name in method.descriptors)
+    with contextlib.ExitStack() as stack:
+        found = [stack.enter_context(FeatureStore(stores[name])) for name in names]
+        for photo in photos:
+            held = [(store.path, store.keypoints(photo)) for store in found if photo in store]
+            for path, xy in held[1:]:
+                check_keypoints(photo, path, xy, *held[0])
 
 
 def files_of(method: Method, stores: Mapping[str, Path], photos: Sequence[str], out: Path, seed: int) -> list[Path]:

@@ -24,6 +24,7 @@ from xdesc_jax.evaluate.benchmarks.places.deployments import EMBED, SCENARIOS, D
 from xdesc_jax.evaluate.benchmarks.places.maps import spatial_pairs, write_pair_list
 from xdesc_jax.evaluate.benchmarks.protocol import Benchmark, require
 from xdesc_jax.evaluate.benchmarks.results import Column, Result, Row
+from xdesc_jax.evaluate.benchmarks.tables import PAPER_NAMES, divides_as_the_paper
 from xdesc_jax.files.journal import Journal
 from xdesc_jax.files.whole import config_hash, content_hash, input_hash
 from xdesc_jax.translation.translator import Translator
@@ -114,7 +115,7 @@ def run(
         known = translator.names if translator else ()
         joint = translator is not None and translator.space_id is not None
         rows = possible(names, known, joint, scenarios)
-        return [Task(row.label, row, path, row.paper_row) for row in rows]
+        return [Task(row.label, row, path, row.paper_row_among(names)) for row in rows]
 
     run_one = _Run(
         BENCHMARK, Path(data), Path(out), (model,) if model else (), descriptors, given, workers, processes, overwrite
@@ -205,7 +206,8 @@ def sizes_plan(names: Sequence[str], translators: Sequence[tuple[Path, Translato
         if width in tasks:
             raise ValueError(f"{path} and {tasks[width].model}: both have joint spaces of {width} values")
         label = f"collaborative: embed {width}"
-        tasks[width] = Task(label, Deployment("collaborative", EMBED, query), path, label)
+        same = divides_as_the_paper(names) and PAPER_NAMES.get(query) == "SOSNet"  # the queries of table 5
+        tasks[width] = Task(label, Deployment("collaborative", EMBED, query), path, label if same else "")
     return [tasks[width] for width in sorted(tasks, reverse=True)]
 
 

@@ -20,7 +20,7 @@ from xdesc_jax.evaluate.benchmarks.places.maps import triangulated
 from xdesc_jax.evaluate.divided import split, write_lines, write_split
 from xdesc_jax.evaluate.localization import read_localized
 from xdesc_jax.files.text_list import written
-from xdesc_jax.files.whole import config_hash, content_hash, input_hash, read_json
+from xdesc_jax.files.whole import content_hash, read_json
 
 SUBMISSIONS = "submissions"
 
@@ -114,8 +114,7 @@ def _files(task: Task, place: Place) -> list[Path]:
     if task.deployment.map != EMBED:
         return [place.stores[task.deployment.map]]
     kind_of = split(sorted(place.known), list(place.stores), place.seed)
-    made_of = config_hash([kind_of, {name: input_hash(path) for name, path in place.stores.items()}])
-    return write_split(place.stores, kind_of, place.out / "split" / made_of)
+    return write_split(place.stores, kind_of, place.out / "split")
 
 
 def _map(task: Task, place: Place, files: Sequence[Path]) -> Path:

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Collection, Sequence
 from typing import Literal
 
-from xdesc_jax.evaluate.benchmarks.tables import PAPER_NAMES
+from xdesc_jax.evaluate.benchmarks.tables import PAPER_NAMES, divides_as_the_paper
 
 Scenario = Literal["standard", "continuous deployment", "cross-device", "collaborative"]
 SCENARIOS: tuple[Scenario, ...] = ("standard", "continuous deployment", "cross-device", "collaborative")
@@ -54,6 +54,10 @@ class Deployment:
         known = {EMBED: EMBED, **PAPER_NAMES}
         names = known.get(self.map, ""), known.get(self.query, "")
         return self._named(*names) if all(names) else ""
+
+    def paper_row_among(self, descriptors: Sequence[str]) -> str:
+        """`paper_row`, where the photos of collaborative maps are divided among the paper's four descriptors, too."""
+        return self.paper_row if self.scenario != "collaborative" or divides_as_the_paper(descriptors) else ""
 
     def _named(self, of_map: str, of_query: str) -> str:
         arrow = _ARROWS.get(self.scenario)
