@@ -40,8 +40,8 @@ class ContextConfig:
     heads: int = 4
     """Questions that a row asks of its neighbours."""
     least_share: float = 0.25
-    """In training a row sees a share of its neighbours, drawn evenly from this one to all, so that maps whose photos
-    were thinned are served, too."""
+    """In training neighbours are found among a share of their photo's rows, and a row sees a share of those found, both
+    drawn evenly from this one to all: maps whose photos were thinned are served, and photos of few keypoints."""
 
     def neighbours(self, framed: bool) -> tuple[int, int]:
         """How many nearest and how many larger neighbours an encoder looks at that takes frames, or does not."""

@@ -74,6 +74,34 @@ def test_windows_of_whole_photos_have_the_neighbours_that_memory_has(data, whole
     assert len(seen) == len(set(seen)) and 0 < len(seen) < 66
 
 
+def test_thinned_photos_are_the_same_after_a_restart_and_in_memory_on_every_host(data, whole):
+    """And others in another epoch, where rows are read anew."""
+    thinned = AROUND._replace(least_share=0.3)
+    options = {"columns": ["a", KEYPOINT], "around": thinned, "seed": 4}
+
+    def far(batches):
+        """How far the nearest neighbour of each row lies."""
+        found = {}
+        for batch in batches:
+            for i in np.flatnonzero(batch[MASK] & batch["neighbours/mask"][:, 0]):
+                apart = batch["neighbours/keypoint"][i, 0, :2] - batch[KEYPOINT][i, :2]
+                found[tuple(batch["a"][i])] = float(np.hypot(*apart))
+        return found
+
+    held = [far(open_source(data, "train", 8, **options, resident=True, host=h, num_hosts=2).epoch(0)) for h in (0, 1)]
+    alone = far(open_source(data, "train", 16, **options, resident=True).epoch(0))
+    everything = far(open_source(data, "train", 16, **options | {"around": AROUND}, resident=True).epoch(0))
+    assert alone.items() <= (held[0] | held[1]).items() and len(alone) > 40
+    assert sum(alone[row] > everything[row] for row in alone.keys() & everything.keys()) > 8
+
+    def streamed(epoch, start=0):
+        return far(open_source(whole, "train", 8, **options).epoch(epoch, start))
+
+    assert streamed(1, 3).items() <= streamed(1).items()
+    first, second = streamed(0), streamed(1)
+    assert any(first[row] != second[row] for row in first.keys() & second.keys())
+
+
 def test_neighbours_of_rows_that_are_spread_over_shards_are_refused(data):
     with pytest.raises(ValueError, match="records: the rows of a photo are spread over the shards.*--deal-by photo"):
         open_source(data, "train", 16, columns=["a", KEYPOINT], around=AROUND)

@@ -14,11 +14,12 @@ def keypoints(n, seed=0):
     return rng.uniform(0, 300, (n, 2)), 2 ** rng.uniform(-0.5, 4, n)
 
 
-def by_loops(positions, sigmas, nearest, larger):
-    """Every keypoint against every other one."""
+def by_loops(positions, sigmas, nearest, larger, among=None):
+    """Every keypoint against every other one, or those `among`."""
     found = []
+    asked = range(len(positions)) if among is None else np.flatnonzero(among)
     for i in range(len(positions)):
-        others = sorted((float(np.hypot(*(positions[j] - positions[i]))), j) for j in range(len(positions)) if j != i)
+        others = sorted((float(np.hypot(*(positions[j] - positions[i]))), j) for j in asked if j != i)
         near = [j for _, j in others][:nearest]
         big = [j for _, j in others if np.floor(np.log2(sigmas[j])) > np.floor(np.log2(sigmas[i]))][:larger]
         found.append(near + [NONE] * (nearest - len(near)) + big + [NONE] * (larger - len(big)))
@@ -57,3 +58,31 @@ def test_rows_of_many_photos_have_neighbours_of_their_own_photo_alone():
         rows = np.flatnonzero(photos == photo)
         own = by_loops(positions[rows], sigmas[rows], 4, 2)
         np.testing.assert_array_equal(found[rows], np.where(own == NONE, NONE, rows[own]))
+
+
+@pytest.mark.parametrize("share", [0.5, 0.1, 0.0])
+def test_neighbours_are_found_among_some_for_all(share):
+    positions, sigmas = keypoints(60, 3)
+    among = np.random.default_rng(4).random(60) < share
+    found = neighbours.find(positions, sigmas, 6, 3, among=among)
+    np.testing.assert_array_equal(found, by_loops(positions, sigmas, 6, 3, among))
+    usable = np.random.default_rng(5).random(60) < 0.8
+    found = neighbours.find(positions, sigmas, 6, 3, usable, among)
+    rows = np.flatnonzero(usable)
+    own = by_loops(positions[rows], sigmas[rows], 6, 3, among[rows])
+    np.testing.assert_array_equal(found[rows], np.where(own == NONE, NONE, rows[own]))
+    assert (found[~usable] == NONE).all()
+
+
+def test_a_thinned_photo_keeps_a_share_that_is_drawn_evenly():
+    """As many neighbours as there may be are those that are left."""
+    photos = np.repeat(np.arange(3000), 20)
+    positions, sigmas = keypoints(len(photos), 6)
+    rows = np.column_stack([positions, sigmas, np.zeros(len(photos))])
+    found = neighbours.find_by_photo(photos, rows, 20, 0, 0.4, np.random.default_rng(7))
+    shares = np.array([len(set(rows.ravel()) - {NONE}) / 20 for rows in found.reshape(3000, -1)])
+    assert shares.mean() == pytest.approx(0.7, abs=0.015)
+    # Of the share that is drawn, and of 20 draws by it.
+    assert shares.std() == pytest.approx(np.sqrt(0.6**2 / 12 + (0.7 * 0.3 - 0.03) / 20), abs=0.015)
+    again = neighbours.find_by_photo(photos, rows, 20, 0, 0.4, np.random.default_rng(7))
+    np.testing.assert_array_equal(again, found)

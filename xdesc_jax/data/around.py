@@ -19,11 +19,12 @@ AROUND_MASK, AROUND_KEYPOINT = f"{NEIGHBOURS}/{MASK}", f"{NEIGHBOURS}/{KEYPOINT}
 
 
 class Neighbourhood(NamedTuple):
-    """Whose neighbours' rows a batch holds, and how many; see `networks.neighbours.find`."""
+    """Whose neighbours' rows a batch holds, and how many; see `networks.neighbours.find_by_photo`."""
 
     descriptors: tuple[str, ...]
     nearest: int
     larger: int
+    least_share: float = 1.0
 
 
 def column(name: str) -> str:
@@ -31,14 +32,16 @@ def column(name: str) -> str:
     return f"{NEIGHBOURS}/{name}"
 
 
-def with_neighbours(columns: Mapping[str, np.ndarray], around: Neighbourhood) -> dict[str, np.ndarray]:
+def with_neighbours(
+    columns: Mapping[str, np.ndarray], around: Neighbourhood, rng: np.random.Generator
+) -> dict[str, np.ndarray]:
     """Columns of whole photos, those of photo and keypoint among them, with the column `NEIGHBOURS`: numbers of each
-    row's neighbours, int32 [rows, K]."""
+    row's neighbours, int32 [rows, K]. Which keypoints are left where photos are thinned, `rng` draws."""
     keypoints = columns[KEYPOINT].copy()
     sigmas = keypoints[:, 2]
     # Without sigmas nothing is larger: whoever takes the batches tells what rows without frames lack.
     sigmas[~((sigmas > 0) & np.isfinite(sigmas))] = 1
-    found = neighbours.find_by_photo(columns[PHOTO], keypoints, around.nearest, around.larger)
+    found = neighbours.find_by_photo(columns[PHOTO], keypoints, around.nearest, around.larger, around.least_share, rng)
     return {**columns, NEIGHBOURS: found}
 
 

@@ -35,7 +35,9 @@ class ResidentSet(Source):
         super().__init__(path, split, *args, **kwargs)
         self.arrays = load_arrays(self.info, split, list(self._columns))
         if around is not None:
-            self.arrays, self.around = with_neighbours(self.arrays, around), around
+            # One draw for the run, the same on every host and after a restart.
+            drawn = with_neighbours(self.arrays, around, np.random.default_rng(self.seed))
+            self.arrays, self.around = drawn, around
 
     resident = True
 

@@ -12,7 +12,12 @@ NONE = -1  # stands for a neighbour that is not there
 
 
 def find(
-    positions: np.ndarray, sigmas: np.ndarray | None, nearest: int, larger: int, usable: np.ndarray | None = None
+    positions: np.ndarray,
+    sigmas: np.ndarray | None,
+    nearest: int,
+    larger: int,
+    usable: np.ndarray | None = None,
+    among: np.ndarray | None = None,
 ) -> np.ndarray:
     """The neighbours of each keypoint of a photo.
 
@@ -22,37 +27,51 @@ def find(
         nearest: how many of the nearest keypoints, whatever their size.
         larger: how many of the nearest keypoints whose sigma is in a higher octave (next power of two) than its own.
         usable: bool [N], keypoints that have neighbours and are some; None for all.
+        among: bool [N], keypoints that are neighbours, of those that have some; None for all.
 
     Returns:
         int32 [N, nearest + larger], nearest first in each of the two parts, `NONE` where there are no more.
     """
     found = np.full((len(positions), nearest + larger), NONE, np.int32)
     if usable is not None:
-        own = find(positions[usable], None if sigmas is None else sigmas[usable], nearest, larger)
+        sizes, asked = (None if x is None else x[usable] for x in (sigmas, among))
+        own = find(positions[usable], sizes, nearest, larger, among=asked)
         found[usable] = np.where(own == NONE, NONE, np.flatnonzero(usable)[own])
         return found
     if len(positions) < 2:
         return found
-    everything = np.arange(len(positions))
+    some = np.arange(len(positions)) if among is None else np.flatnonzero(among)
+    if not len(some):
+        return found
     if nearest:
-        found[:, :nearest] = _nearest(positions, everything, everything, nearest)
+        found[:, :nearest] = _nearest(positions, np.arange(len(positions)), some, nearest)
     if not larger or sigmas is None:
         return found
     octaves = np.floor(np.log2(sigmas)).astype(np.int64)
     for octave in np.unique(octaves):
-        asking, asked = np.flatnonzero(octaves == octave), np.flatnonzero(octaves > octave)
+        asking, asked = np.flatnonzero(octaves == octave), some[octaves[some] > octave]
         if len(asked):
             found[asking, nearest:] = _nearest(positions, asking, asked, larger)
     return found
 
 
-def find_by_photo(photos: np.ndarray, keypoints: np.ndarray, nearest: int, larger: int) -> np.ndarray:
+def find_by_photo(
+    photos: np.ndarray,
+    keypoints: np.ndarray,
+    nearest: int,
+    larger: int,
+    least_share: float = 1.0,
+    rng: np.random.Generator | None = None,
+) -> np.ndarray:
     """`find` among rows of many photos in any order.
 
     Args:
         photos: int [N], the photo of each row.
         keypoints: [N, 4]: x, y, sigma, orientation.
         nearest, larger: as for `find`.
+        least_share: below 1, neighbours are found among a share of their photo's keypoints, drawn evenly from this one
+            to all, so that they lie as far off as in photos that were thinned; photos in ascending order draw from
+            `rng`.
 
     Returns:
         int32 [N, nearest + larger], indices of rows.
@@ -60,7 +79,10 @@ def find_by_photo(photos: np.ndarray, keypoints: np.ndarray, nearest: int, large
     found = np.full((len(photos), nearest + larger), NONE, np.int32)
     order = np.argsort(photos, kind="stable")
     for rows in np.split(order, np.flatnonzero(np.diff(photos[order])) + 1):
-        own = find(keypoints[rows, :2], keypoints[rows, 2], nearest, larger)
+        among = None
+        if least_share < 1 and rng is not None:
+            among = rng.random(len(rows)) < rng.uniform(least_share, 1)
+        own = find(keypoints[rows, :2], keypoints[rows, 2], nearest, larger, among=among)
         found[rows] = np.where(own == NONE, NONE, rows[own])
     return found
 

@@ -18,7 +18,7 @@ from xdesc_jax.config import JitterConfig, TrainConfig
 from xdesc_jax.data import open_source
 from xdesc_jax.data.around import Neighbourhood
 from xdesc_jax.data.schema import KEYPOINT as FRAMES
-from xdesc_jax.data.schema import NEIGHBOURS, PATCH, PHOTO, RecordInfo
+from xdesc_jax.data.schema import NEIGHBOURS, PATCH, PHOTO, TRAIN, RecordInfo
 from xdesc_jax.data.source import Source
 from xdesc_jax.descriptors import DescriptorSpec, get_spec, stored
 from xdesc_jax.features.describe import describer, weight_file
@@ -165,7 +165,9 @@ def open_split(
     """
     patches = config.inputs == "patches"
     named = looking_at_neighbours(specs, config) if looking is None else looking
-    around = Neighbourhood(tuple(named), config.model.context.nearest, config.model.context.larger) if named else None
+    context = config.model.context
+    share = context.least_share if split == TRAIN else 1.0
+    around = Neighbourhood(tuple(named), context.nearest, context.larger, share) if named else None
     columns = [] if patches else [*specs, *[FRAMES] * (around is not None or takes_frames(specs, config))]
     return open_source(
         data, split, batch_size, columns=columns, patches=patches, seed=config.data_seed, host=host,
