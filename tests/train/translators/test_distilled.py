@@ -114,6 +114,21 @@ def test_a_run_goes_on_with_its_own_teacher_alone(run, toy_records, config, teac
         train(config, toy_records, gone_on, distill=other)
 
 
+def test_encoders_of_an_earlier_model_learn_on(run, toy_records, config, teacher, tmp_path):
+    """With a rate of almost nothing they stay what they are, but for the moments of their norms."""
+    small = export(run, tmp_path / "small.safetensors")
+    slow = replaced(config, {"optimizer.learning_rate": 1e-12, "epochs": 1})
+    on = Translator(to_bundle(load_model(train(slow, toy_records, tmp_path / "on", distill=teacher, init=small))))
+    before, fresh = Translator.load(small), train(slow, toy_records, tmp_path / "fresh", distill=teacher)
+    assert on.space_id == before.space_id
+    for name, x in rows().items():
+        given = x > 0 if name == "toy-bits" else x
+        np.testing.assert_allclose(on.embed(given, name), before.embed(given, name), atol=0.02)
+        assert (
+            np.abs(Translator(to_bundle(load_model(fresh))).embed(given, name) - before.embed(given, name)).max() > 0.3
+        )
+
+
 def test_pupils_of_a_model_that_looks_around_look_as_narrowly_as_they_are_told(tmp_path):
     """By the command, from records with neighbours: of the teacher's encoders one has context, of the pupils' none."""
     paths = write_aligned(tmp_path, {n: SPECS[n] for n in ("toy-patch", "toy-photo")}, map(toy, range(8)))
@@ -134,6 +149,8 @@ def test_pupils_of_a_model_that_looks_around_look_as_narrowly_as_they_are_told(t
         assert list(small.contexts) == ["toy-patch"] * (of == "keypoint")
         if of == "keypoint":  # as many neighbours as the teacher
             assert (small.context.width, small.context.nearest) == (width, 3)
+            words = ["train", "--data", data, "--workdir", str(tmp_path / "on"), "--resident", "--distill", str(model)]
+            assert cli.main([*words, "--init", str(file), *own]) == 0
 
 
 def test_small_encoders_are_compared_in_the_joint_space_alone(run):
@@ -144,7 +161,8 @@ def test_small_encoders_are_compared_in_the_joint_space_alone(run):
 
 def test_what_cannot_be_learnt_is_refused_before_anything_is_written(toy_records, config, teacher, tmp_path):
     for changes, words, message in [
-        ({}, {"init": teacher}, "--distill trains encoders from fresh weights, without --init"),
+        ({}, {"start": teacher}, "--distill trains encoders, .*, without --freeze and --start"),
+        ({"model.hidden": (16,)}, {"init": teacher}, r"--init: encoder/toy-.* has layers .*, the configuration wants"),
         ({"descriptors": ("toy-unit", "absent")}, {}, r"--distill: the model has no encoder of \['absent'\], .*-bits"),
         ({"model.kind": "pair"}, {}, "--distill: pair networks have no joint space"),
         ({"inputs": "patches", "descriptors": ("sift",)}, {}, "--distill: inputs is 'patches', expected 'columns'"),

@@ -27,7 +27,7 @@ from xdesc_jax.train.operands import settled
 from xdesc_jax.train.run_directory import clear, figure_told, history, resumed
 from xdesc_jax.train.state import TrainState
 from xdesc_jax.train.translators import inputs, preparation
-from xdesc_jax.train.translators.distilled import settings_of, taught, with_teacher
+from xdesc_jax.train.translators.distilled import pupils, settings_of, taught, with_teacher
 from xdesc_jax.train.translators.frozen import check_start, freeze_members, keep_frozen, like, with_added, without
 from xdesc_jax.train.translators.inputs import Statistics
 from xdesc_jax.train.translators.step import create_state, first_state, hyper_of, keys_of
@@ -90,10 +90,8 @@ def train(
     start_bundle = load_bundle(start) if start else None
     teacher = None
     if distill is not None:
-        if init is not None or freeze != "none" or new or start is not None:
-            raise ValueError(
-                "--distill trains encoders from fresh weights, without --init, --freeze, --add and --start"
-            )
+        if freeze != "none" or new or start is not None:
+            raise ValueError("--distill trains encoders, fresh ones or those of --init, without --freeze and --start")
         distill = pretrained.resolve(distill)
         teacher = load_bundle(distill)
         config = taught(config, info.specs, teacher)
@@ -110,8 +108,9 @@ def train(
     inputs.inputs_function(config, specs, dict.fromkeys(specs, 1.0), augment=True)
     plain = build_networks(specs, config.model)
     if bundle is not None:
-        fresh = jax.eval_shape(partial(create_state, plain), jax.random.key(0))
-        check_fit(bundle, plain, fresh, frozen=freeze == "all")
+        asked = pupils(plain, looking) if teacher is not None else plain
+        fresh = jax.eval_shape(partial(create_state, asked), jax.random.key(0))
+        check_fit(bundle, asked, fresh, frozen=freeze == "all")
     check_start(start_bundle, freeze, new)
     addition: dict[str, Any] = {"freeze": freeze, "add": new} if new else {}
     addition |= {"retrain": retrain} if retrain else {}

@@ -49,7 +49,8 @@ def train(
             of --init (as one trained on all together from it), or --init itself: they start from its networks, not
             from fresh weights.
         distill: a model file, or the name of one that ships: encoders alone are trained, to give what those of this
-            model give, in its joint space; smaller ones for devices, by the widths of the configuration.
+            model give, in its joint space; smaller ones for devices, by the widths of the configuration. With --init,
+            those of an earlier such model learn on.
         steps_per_dispatch: steps that the host hands to the devices at once; changes nothing but the speed.
         backend: how the step runs on several devices: `pmap` (each computes its part), or `sharded` (`jit` of the
             global batch, XLA puts in the collectives); changes nothing but the speed.
