@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.integrate import trapezoid
 
 NOISES = 3
 
@@ -22,6 +23,32 @@ def average_precision(distances, labels, positives=None):
         found += group * hits / end
         k = end
     return found / total if total else 0.0
+
+
+def toolbox_precision(distances, labels, positives=None):
+    """The area by trapezoids under all precisions over all recalls, from precision 1 at recall 0.
+
+    Among those equally far negatives come first. A label between 0 and 1 is a part of a negative and one of a positive;
+    larger parts come first.
+    """
+    total = sum(labels) if positives is None else positives
+    if not total:
+        return 0.0
+    parts = [(d, False, 0, 1 - label) for d, label in zip(distances, labels, strict=True) if label < 1]
+    parts += [(d, True, -label, label) for d, label in zip(distances, labels, strict=True) if label > 0]
+    precision, recall = [1.0], [0.0]
+    rank = hits = 0.0
+    for _, positive, _, amount in sorted(parts):
+        rank += amount
+        hits += amount if positive else 0.0
+        precision.append(hits / rank)
+        recall.append(hits / total)
+    return float(trapezoid(precision, recall))
+
+
+def both(distances, labels, positives=None):
+    """Average precision as the paper has it, and as the toolbox."""
+    return np.array([way(distances, labels, positives) for way in (average_precision, toolbox_precision)])
 
 
 def roc_area(distances, labels):
@@ -44,7 +71,7 @@ def distance(a, b):
 
 
 def verification(rows, tasks):
-    """[(imbalanced AP, balanced ROC area)] of each noise and kind of negatives."""
+    """[(imbalanced AP, balanced ROC area, imbalanced AP of the toolbox)] of each noise and kind of negatives."""
     found = []
     for noise in range(NOISES):
 
@@ -58,13 +85,13 @@ def verification(rows, tasks):
         near = far(tasks.positive)
         for kind in ("intra", "inter"):
             apart, few = far(tasks.negative[kind]), near[: len(near) // 5]
-            imbalanced = average_precision(few + apart, [1] * len(few) + [0] * len(apart))
-            found.append((imbalanced, roc_area(near + apart, [1] * len(near) + [0] * len(apart))))
+            paper, toolbox = both(few + apart, [1] * len(few) + [0] * len(apart))
+            found.append((paper, roc_area(near + apart, [1] * len(near) + [0] * len(apart)), toolbox))
     return found
 
 
 def matching(reference, others):
-    """AP of the nearest patches of an image, and the share of right ones."""
+    """AP [2] of the nearest patches of an image, and the share of right ones."""
     nearest, credit = [], []
     for k, row in enumerate(reference):
         if row.dtype == np.bool_:
@@ -75,12 +102,12 @@ def matching(reference, others):
         best = far.min()
         nearest.append(best)
         credit.append(float(far[k] == best) / np.count_nonzero(far == best))
-    return average_precision(nearest, credit, len(reference)), float(np.mean(credit))
+    return both(nearest, credit, len(reference)), float(np.mean(credit))
 
 
 def retrieval(rows, tasks, pools):
-    """[3, S] AP, mean over the queries."""
-    found = np.zeros((NOISES, len(pools)))
+    """[3, S, 2] AP, mean over the queries."""
+    found = np.zeros((NOISES, len(pools), 2))
     for query, own in zip(tasks.queries.tolist(), tasks.query_of.tolist(), strict=True):
         others = [
             distance(rows[0, query], rows[0, other])
@@ -91,5 +118,5 @@ def retrieval(rows, tasks, pools):
             near = [distance(rows[0, query], rows[5 * noise + k, query]) for k in range(1, 6)]
             for s, size in enumerate(pools):
                 kept = others[: max(0, size - 5)]
-                found[noise, s] += average_precision(near + kept, [1] * 5 + [0] * len(kept))
+                found[noise, s] += both(near + kept, [1] * 5 + [0] * len(kept))
     return found / len(tasks.queries)

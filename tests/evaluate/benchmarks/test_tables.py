@@ -36,6 +36,24 @@ def test_results_of_other_data_are_labelled_and_have_no_value_of_the_paper_besid
     assert tables.markdown(joint).splitlines()[-1] == "| a \\| b | 84.0 | 900 |"
 
 
+def test_columns_of_a_further_table_stand_below_under_its_title(tmp_path, capsys):
+    columns = [*RESULT.columns, Column("outliers", "", 0, "Those <left> out")]
+    rows = [dataclasses.replace(row, values={**row.values, "outliers": 7}) for row in RESULT.rows]
+    result = dataclasses.replace(RESULT, columns=columns, rows=rows)
+    first, second = tables.markdown(result).split("\nThose <left> out\n\n")
+    assert first == tables.markdown(RESULT)
+    assert second.splitlines() == ["| row | outliers |", "|---|---|", "| sift | 7 |", "| mine | 7 |"]
+    run_folder.write(tmp_path, result, "hash", "Best.", [], Settings.of({}))
+    assert results.read(tmp_path) == result
+    tables.show(results.read(tmp_path))
+    assert "Those <left> out" in capsys.readouterr().out
+    page = (tmp_path / run_folder.REPORT).read_text()
+    assert page.count("<table") == 2 and "Those &lt;left&gt; out" in page
+    many = dataclasses.replace(result, rows=[dataclasses.replace(rows[0], name=f"a{k}") for k in range(50)])
+    (_, one), (_, other) = ((s.title, s.parts[0].anchor) for s in tables.page_sections(many))
+    assert one != other
+
+
 def test_a_result_is_read_as_it_was_written(tmp_path):
     run_folder.write(tmp_path, RESULT, "hash", "Best.", [], Settings.of({"seed": 0}))
     assert results.read(tmp_path) == RESULT == results.read(tmp_path / results.RESULT)

@@ -3,9 +3,15 @@
 In: rows of descriptors, or distances with labels. Out: figures of the HPatches benchmark (Balntas et al., CVPR 2017,
 section 5). Imports numpy alone.
 
-Average precision is the sum, over all positives, of the precision at their place in the ranking, over the number of
-positives. Whatever is equally far has no order among itself: each such row gets the precision at the end of its group,
-the least that any order gives its last one, so that descriptors that are all equal reach what chance does.
+Average precision is an area under precision over recall, and stands here in two ways, in this order: the paper's, the
+sum of the precisions at the places of all positives in the ranking over the number of positives; and that of the
+benchmark's Python code, the toolbox, with the mean of the precisions at that place and at the one before it (1 before
+the first): trapezoids instead of steps. Positives that are not found add nothing.
+
+What is equally far has no order among itself. In the paper's way each such row gets the precision at the end of its
+group, the least that any order gives its last one, so that descriptors that are all equal reach what chance does. The
+toolbox's way needs an order, and takes the least favourable: all negatives of a group, then its positives. What is a
+positive with some probability counts as that much of a positive and the rest of a negative, after those that are more.
 
 So that equal rows are at equal distances, whatever order a matrix product adds in, rows are rounded to integers of at
 most 2^25 in length, as fine as float32 is: sums of their products are then exact in float64.
@@ -32,7 +38,7 @@ def integral(rows: np.ndarray, longest: float) -> np.ndarray:
     return np.rint(rows.astype(np.float64) * (LENGTH / longest if longest else 1.0))
 
 
-def average_precision(distances: np.ndarray, credit: np.ndarray, positives: float | None = None) -> float:
+def average_precision(distances: np.ndarray, credit: np.ndarray, positives: float | None = None) -> np.ndarray:
     """Average precision of a ranking.
 
     Args:
@@ -41,16 +47,32 @@ def average_precision(distances: np.ndarray, credit: np.ndarray, positives: floa
         positives: how many there are to be found; the sum of `credit` where None.
 
     Returns:
-        0 where there is none.
+        [2], the paper's and the toolbox's; 0 where there is no positive.
     """
     total = float(credit.sum()) if positives is None else positives
     if total <= 0:
-        return 0.0
-    order = np.argsort(distances)
-    ranked = distances[order]
-    last = np.flatnonzero(np.append(ranked[1:] != ranked[:-1], True)) if len(ranked) else np.zeros(0, int)
-    hits = np.cumsum(credit[order], dtype=np.float64)[last]
-    return float((np.diff(hits, prepend=0.0) * hits / (last + 1)).sum() / total)
+        return np.zeros(2)
+    some = credit > 0
+    near, share = distances[some], credit[some].astype(np.float64)
+    order = np.lexsort((-share, near))
+    near, share = near[order], share[order]
+    ends = np.cumsum(share)[np.searchsorted(near, near, side="right") - 1]
+    wrong = np.searchsorted(np.sort(distances), near, side="right") - ends
+    return _areas(share, ends, wrong) / total
+
+
+def _areas(share: np.ndarray, ends: np.ndarray, wrong: np.ndarray) -> np.ndarray:
+    """Areas under precision over the number of positives found: [..., 2], the paper's and the toolbox's.
+
+    Args:
+        share: [P] how much of a positive each is, above 0, in the order of their ranks.
+        ends, wrong: [..., P] positives and negatives that are at most as far as each.
+    """
+    hits = np.cumsum(share)
+    before = hits - share
+    steps = ends / (ends + wrong)
+    last = np.divide(before, before + wrong, out=np.ones(wrong.shape), where=before + wrong > 0)
+    return np.stack([steps @ share, (last + hits / (hits + wrong)) @ share / 2], axis=-1)
 
 
 def roc_area(distances: np.ndarray, positive: np.ndarray) -> float:
@@ -82,7 +104,7 @@ def pair_distances(rows: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray
     return found
 
 
-def matching(reference: np.ndarray, others: np.ndarray, longest: float) -> tuple[float, float]:
+def matching(reference: np.ndarray, others: np.ndarray, longest: float) -> tuple[np.ndarray, float]:
     """Image matching: each reference patch takes its nearest among the patches of another image.
 
     Args:
@@ -90,8 +112,8 @@ def matching(reference: np.ndarray, others: np.ndarray, longest: float) -> tuple
         longest: see `integral`.
 
     Returns:
-        Average precision of the N matches, ranked by their distance, over N; and the share of right ones. Of several
-        nearest patches each is taken with the same probability.
+        Average precision [2] of the N matches, ranked by their distance, over N; and the share of right ones. Of
+        several nearest patches each is taken with the same probability.
     """
     a, b = integral(reference, longest), integral(others, longest)
     squares = np.einsum("nd,nd->n", b, b)
@@ -130,10 +152,10 @@ def retrieval(
         longest: see `integral`.
 
     Returns:
-        [T, S] average precision, mean over the queries.
+        [T, S, 2] average precision, the paper's and the toolbox's, mean over the queries.
     """
     kinds, each = positives.shape[1:3]
-    total = np.zeros((kinds, len(pools)))
+    total = np.zeros((kinds, len(pools), 2))
     distractors = integral(pool, longest)
     squares = np.einsum("nd,nd->n", distractors, distractors)
     transposed = np.ascontiguousarray(distractors.T)
@@ -151,7 +173,7 @@ def retrieval(
 
 
 def _precisions(distractors: np.ndarray, positives: np.ndarray, pools: np.ndarray) -> np.ndarray:
-    """[T, S] average precision of one query: [M] distances of distractors, and of positives [T, P]."""
+    """[T, S, 2] average precision of one query: [M] distances of distractors, and of positives [T, P]."""
     kinds, each = positives.shape
     ordered = np.sort(positives.ravel())
     # How many positives of all kinds are nearer than a distractor says which of them it stands before, or beside.
@@ -164,10 +186,7 @@ def _precisions(distractors: np.ndarray, positives: np.ndarray, pools: np.ndarra
         counts += np.bincount(place[since:end], minlength=kinds * each + 1)
         since = max(since, int(end))
         nearer[s] = np.cumsum(counts)[:-1]
-    found = np.empty((kinds, len(pools)))
-    for t in range(kinds):
-        own = np.sort(positives[t])
-        up_to = np.searchsorted(own, own, side="right")  # positives at most as far: the end of the group
-        before = nearer[:, np.searchsorted(ordered, own, side="right") - 1]
-        found[t] = (up_to / (up_to + before)).mean(axis=1)
-    return found
+    own = np.sort(positives, axis=1)
+    ends = np.count_nonzero(own[:, None, :] <= own[:, :, None], axis=2)
+    wrong = nearer[:, np.searchsorted(ordered, own, side="right") - 1]
+    return _areas(np.ones(each), ends, wrong).swapaxes(0, 1) / each

@@ -5,7 +5,8 @@ numpy alone.
 
 Verification ranks pairs by their distance: average precision with a positive to five negatives, and the area under the
 ROC curve with as many of both. Matching: each reference patch takes its nearest in another image of its sequence.
-Retrieval ranks the five patches of a query's place among those of other images, in pools of growing size.
+Retrieval ranks the five patches of a query's place among those of other images, in pools of growing size. Each average
+precision is the paper's, and that of the benchmark's toolbox.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from xdesc_jax.evaluate.benchmarks.patch_tasks import Pairs, Tasks
 
 POOLS = (100, 500, 1000, 5000, 10000, 15000, 20000)
 IMBALANCED = 0.2  # positives to a negative
+TOOLBOX = "toolbox"
 
 
 def measured(
@@ -38,27 +40,42 @@ def measured(
         label: of the row, for progress.
 
     Returns:
-        'values': column -> %; 'detail': task -> the same by noise, and by what else there is.
+        'values': column -> %; 'detail': task -> the same by noise, and by what else there is; under
+        'toolbox' average precision alone, as the benchmark's Python code has it (see `patch_metrics`).
     """
     longest = 0.0 if rows.dtype == np.bool_ else max(float(row_norms(strip).max(initial=0)) for strip in rows)
-    verification = _verification(rows, tasks)
+    verification, balanced = _verification(rows, tasks)
     matching = _matching(rows, sequences, starts, longest, label)
-    retrieval = _retrieval(rows, tasks, longest)
-    verified = [found for by_kind in verification.values() for found in by_kind.values()]
-    values = {
-        "verification": float(np.mean([v["imbalanced"] for v in verified])),
-        "balanced verification": float(np.mean([v["balanced"] for v in verified])),
-        "matching": float(np.mean([list(by_kind.values()) for by_kind in matching.values()])),
-        "retrieval": float(np.mean(list(retrieval.values()))),
+    found = {"verification": verification, "matching": matching, "retrieval": _retrieval(rows, tasks, longest)}
+    detail, toolbox = ({task: _percent(tree, way) for task, tree in found.items()} for way in (0, 1))
+    values = {task: _mean(tree) for task, tree in detail.items()} | {"balanced verification": _mean(balanced)}
+    values |= {f"{TOOLBOX} {task}": _mean(tree) for task, tree in toolbox.items()}
+    detail["verification"] = {
+        noise: {kind: {"imbalanced": value, "balanced": balanced[noise][kind]} for kind, value in by_kind.items()}
+        for noise, by_kind in detail["verification"].items()
     }
-    return {
-        "values": values, "detail": {"verification": verification, "matching": matching, "retrieval": retrieval}
-    }  # fmt: skip
+    return {"values": values, "detail": {**detail, TOOLBOX: toolbox}}
 
 
-def _verification(rows: np.ndarray, tasks: Tasks) -> dict[str, dict[str, dict[str, float]]]:
-    """noise -> 'intra', 'inter' -> 'imbalanced' AP and 'balanced' area under ROC, %."""
-    places, found = rows.shape[1], {}
+def _percent(tree: Any, way: int) -> Any:
+    """Nested dicts of average precisions [2], of one way and in %."""
+    if isinstance(tree, dict):
+        return {key: _percent(value, way) for key, value in tree.items()}
+    return 100 * float(tree[way])
+
+
+def _mean(tree: Any) -> float:
+    """Of nested dicts of figures, each dict counting once."""
+    return float(np.mean([_mean(value) for value in tree.values()])) if isinstance(tree, dict) else tree
+
+
+def _verification(
+    rows: np.ndarray, tasks: Tasks
+) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, dict[str, float]]]:
+    """noise -> 'intra', 'inter' -> imbalanced AP [2]; and the same -> balanced area under ROC, %."""
+    places = rows.shape[1]
+    precision: dict[str, dict[str, np.ndarray]] = {noise: {} for noise in NOISE}
+    area: dict[str, dict[str, float]] = {noise: {} for noise in NOISE}
     flat = rows.reshape(-1, rows.shape[2])
     for number, noise in enumerate(NOISE):
 
@@ -69,37 +86,33 @@ def _verification(rows: np.ndarray, tasks: Tasks) -> dict[str, dict[str, dict[st
 
         near = far(tasks.positive)
         few = near[: int(len(near) * IMBALANCED)]
-        by_kind = {}
         for kind, pairs in tasks.negative.items():
             apart = far(pairs)
 
             def labelled(positive: np.ndarray, negative: np.ndarray = apart) -> tuple[np.ndarray, np.ndarray]:
                 return np.concatenate([positive, negative]), np.arange(len(positive) + len(negative)) < len(positive)
 
-            by_kind[kind] = {
-                "imbalanced": 100 * patch_metrics.average_precision(*labelled(few)),
-                "balanced": 100 * patch_metrics.roc_area(*labelled(near)),
-            }
-        found[noise] = by_kind
-    return found
+            precision[noise][kind] = patch_metrics.average_precision(*labelled(few))
+            area[noise][kind] = 100 * patch_metrics.roc_area(*labelled(near))
+    return precision, area
 
 
 def _matching(
     rows: np.ndarray, sequences: Sequence[str], starts: np.ndarray, longest: float, label: str
-) -> dict[str, dict[str, float]]:
-    """noise -> 'illumination', 'viewpoint' -> AP, mean over the images of a sequence, then over sequences, %."""
-    sums: dict[str, dict[str, list[float]]] = {noise: {} for noise in NOISE}
+) -> dict[str, dict[str, np.ndarray]]:
+    """noise -> 'illumination', 'viewpoint' -> AP [2], mean over the images of a sequence, then over sequences."""
+    sums: dict[str, dict[str, list[np.ndarray]]] = {noise: {} for noise in NOISE}
     places = list(zip(sequences, starts[:-1], starts[1:], strict=True))
     for name, start, end in console.track(places, f"{label}: matching", "sequences"):
         for number, noise in enumerate(NOISE):
             strips = range(5 * number + 1, 5 * number + 6)
             found = [patch_metrics.matching(rows[0, start:end], rows[s, start:end], longest)[0] for s in strips]
-            sums[noise].setdefault(kind_of(name), []).append(float(np.mean(found)))
-    return {n: {kind: 100 * float(np.mean(v)) for kind, v in kinds.items()} for n, kinds in sums.items()}
+            sums[noise].setdefault(kind_of(name), []).append(np.mean(found, axis=0))
+    return {n: {kind: np.mean(v, axis=0) for kind, v in kinds.items()} for n, kinds in sums.items()}
 
 
-def _retrieval(rows: np.ndarray, tasks: Tasks, longest: float) -> dict[str, float]:
-    """noise -> AP, mean over the queries and the sizes of the pool, %."""
+def _retrieval(rows: np.ndarray, tasks: Tasks, longest: float) -> dict[str, np.ndarray]:
+    """noise -> AP [2], mean over the queries and the sizes of the pool."""
     most = len(tasks.distractors) + 5
     pools = np.array([size for size in POOLS if size <= most] or [most])
     positives = rows[1:, tasks.queries].reshape(len(NOISE), 5, len(tasks.queries), -1).transpose(2, 0, 1, 3)
@@ -107,4 +120,4 @@ def _retrieval(rows: np.ndarray, tasks: Tasks, longest: float) -> dict[str, floa
         rows[0, tasks.queries], positives, rows[0, tasks.distractors], tasks.query_of, tasks.distractor_of, pools,
         longest,
     )  # fmt: skip
-    return {noise: 100 * float(mean) for noise, mean in zip(NOISE, found.mean(axis=1), strict=True)}
+    return dict(zip(NOISE, found.mean(axis=1), strict=True))

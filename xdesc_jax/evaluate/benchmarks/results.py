@@ -26,11 +26,13 @@ class Column:
         key: heading, and the name that the paper's values have in `paper.json`.
         unit: beside the heading.
         digits: behind the point.
+        table: title of the further table that it stands in; '' for the first.
     """
 
     key: str
     unit: str = "%"
     digits: int = 1
+    table: str = ""
 
     @property
     def heading(self) -> str:

@@ -78,12 +78,11 @@ def _journal(benchmark: Benchmark, out: Path, expected: str, overwrite: bool) ->
 def write(
     out: Path, result: Result, expected: str, sentence: str, sections: Sequence[Section], used: Settings
 ) -> None:  # fmt: skip
-    """Writes the three files; the result's table comes first on the page."""
+    """Writes the three files; the result's tables come first on the page."""
     with atomic(out / TABLE) as temporary:
         temporary.write_text(tables.markdown(result), encoding="utf-8")
-    first = Section("Results", [tables.page_table(result)], f"{result.told}. {tables.note(result)}")
     write_page(
-        out / REPORT, result.title, Answer(sentence), [first, *sections], settings=used,
+        out / REPORT, result.title, Answer(sentence), [*tables.page_sections(result), *sections], settings=used,
         provenance={"made by": f"xdesc benchmark run {result.benchmark}", "data": dict(result.data)},
     )  # fmt: skip
     write_json(out / RESULT, {"version": VERSION, "hash": expected, **dataclasses.asdict(result)})

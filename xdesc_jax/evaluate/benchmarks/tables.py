@@ -6,6 +6,7 @@ screen, for pages and as Markdown. The paper's values stand beside results of th
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from xdesc_jax import console
 from xdesc_jax.evaluate.benchmarks.results import Column, Result
 from xdesc_jax.evaluate.homography import Comparison
 from xdesc_jax.files.whole import read_json
-from xdesc_jax.reports.parts import Cell, Table
+from xdesc_jax.reports.parts import Cell, Section, Table
 from xdesc_jax.reports.parts import Column as PageColumn
 
 # What the paper calls a descriptor. Ours of the same kind stand for those whose weights cannot be passed on.
@@ -113,30 +114,51 @@ def title(result: Result) -> str:
     return f"{result.title}: {result.told}"
 
 
+def divided(result: Result) -> dict[str, Result]:
+    """Title of each table -> the result with its columns alone; '' is the first's."""
+    titles = dict.fromkeys(column.table for column in result.columns)
+    return {
+        table: dataclasses.replace(result, columns=[column for column in result.columns if column.table == table])
+        for table in titles
+    }
+
+
 def show(result: Result) -> None:
-    """Prints a result's table."""
-    console.table(f"{title(result)}. {note(result)}", headings(result), cells(result))
+    """Prints a result's tables."""
+    for table, part in divided(result).items():
+        console.table(table or f"{title(result)}. {note(result)}", headings(part), cells(part))
 
 
 def markdown(result: Result) -> str:
-    """A result's table as Markdown, with its data above it."""
-    heads = [head or "row" for head in headings(result)]
-    lines = [f"{title(result)}. {note(result)}", ""]
-    lines += [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
-    # Rows of the joint space have the sign that divides columns in their names.
-    lines += [f"| {' | '.join(text.replace('|', chr(92) + '|') for text in texts)} |" for texts in cells(result)]
-    return "\n".join(lines) + "\n"
+    """A result's tables as Markdown, with its data above the first."""
+    blocks = []
+    for table, part in divided(result).items():
+        heads = [head or "row" for head in headings(part)]
+        lines = [table or f"{title(result)}. {note(result)}", ""]
+        lines += [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+        # Rows of the joint space have the sign that divides columns in their names.
+        lines += [f"| {' | '.join(text.replace('|', chr(92) + '|') for text in texts)} |" for texts in cells(part)]
+        blocks.append("\n".join(lines) + "\n")
+    return "\n".join(blocks)
 
 
-def page_table(result: Result) -> Table:
-    """A result's table for a page."""
+def page_sections(result: Result) -> list[Section]:
+    """A result's tables for a page, each under a heading; the first with its data."""
+    told = f"{result.told}. {note(result)}"
+    return [
+        Section(table or "Results", [_page_table(part, f"rows{i or ''}")], "" if table else told)
+        for i, (table, part) in enumerate(divided(result).items())
+    ]
+
+
+def _page_table(result: Result, anchor: str) -> Table:
     columns = [PageColumn("row", text=True), PageColumn("mode", text=True)]
     columns += [PageColumn.of(head) for head in headings(result)[1:]]
     rows = [
         [row.name, Cell(row.mode, badge=row.mode), *texts[1:]]
         for row, texts in zip(result.rows, cells(result), strict=True)
     ]
-    return long_table(columns, rows, "rows", "rows")
+    return long_table(columns, rows, "rows", anchor)
 
 
 def long_table(columns: Sequence[PageColumn], rows: Sequence[Sequence[Any]], find: str, anchor: str) -> Table:
