@@ -8,11 +8,14 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.support.bytecode import link_installed
+
 # Where Python writes no bytecode beside the sources, every process that a test starts compiles all that it imports,
 # which takes longer than its work. They share a folder instead; Python writes into it atomically.
 if sys.dont_write_bytecode and "PYTHONPYCACHEPREFIX" not in os.environ:
     bytecode = tempfile.mkdtemp(prefix="xdesc-bytecode-")
     atexit.register(shutil.rmtree, bytecode, ignore_errors=True)
+    link_installed(Path(bytecode))
     os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = bytecode
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
