@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from tests.support import toy_records as toy
 from tests.support.pair_records import pair_records
+from tests.support.thin_network import thin
 from xdesc_jax.config import OptimizerConfig, TrainConfig
 from xdesc_jax.data.mixture import Part
 from xdesc_jax.data.records import records
@@ -50,14 +52,21 @@ def descriptor_config() -> DescriptorConfig:
         checkpoint_every=3,
         log_every=2,
         validation_rows=12,
-        optimizer=OptimizerConfig(1e-3, "linear", 2),
+        optimizer=OptimizerConfig(1e-2, "linear", 2),
     )
+
+
+@pytest.fixture(scope="module")
+def thin_network() -> Iterator[None]:
+    with thin():
+        yield
 
 
 @pytest.fixture(scope="session")
 def descriptor_run(pair_parts, descriptor_config, tmp_path_factory) -> Path:
-    """An uninterrupted run of a descriptor; do not write into it."""
-    return train_descriptor(descriptor_config, pair_parts, tmp_path_factory.mktemp("runs") / "descriptor")
+    """An uninterrupted run of a thin descriptor; do not write into it."""
+    with thin():
+        return train_descriptor(descriptor_config, pair_parts, tmp_path_factory.mktemp("runs") / "descriptor")
 
 
 @pytest.fixture(scope="session")

@@ -70,6 +70,7 @@ def test_a_terminated_run_is_saved_and_ends_as_an_uninterrupted_one(
         np.testing.assert_allclose(a, b, atol=0 if together == 1 else 1e-3)
 
 
+@pytest.mark.usefixtures("thin_network")
 def test_a_terminated_descriptor_is_saved_and_ends_as_an_uninterrupted_one(
     descriptor_run_folder, pair_parts, descriptor_config, tmp_path, monkeypatch
 ):

@@ -21,6 +21,8 @@ from xdesc_jax.train.descriptors.export import (
     training_command,
 )
 
+pytestmark = pytest.mark.usefixtures("thin_network")
+
 
 @pytest.fixture(scope="module")
 def exported(descriptor_run, tmp_path_factory):

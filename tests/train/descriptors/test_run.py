@@ -25,6 +25,8 @@ from xdesc_jax.train.descriptors.export import load_descriptor
 from xdesc_jax.train.descriptors.run import train_descriptor
 from xdesc_jax.train.descriptors.step import create_state
 
+pytestmark = pytest.mark.usefixtures("thin_network")
+
 
 def weights(run: Path) -> list[np.ndarray]:
     return jax.tree.leaves(load_descriptor(run, "latest").net)
@@ -54,6 +56,7 @@ def test_a_killed_run_ends_as_an_uninterrupted_one(descriptor_run, pair_parts, d
     script = f"""
 import os, signal
 from pathlib import Path
+from tests.support.thin_network import make_thin
 from xdesc_jax.data.mixture import Part
 from xdesc_jax.config import from_dict
 from xdesc_jax.train import checkpoint
@@ -66,6 +69,7 @@ def save_and_die(*arguments):
     save(*arguments)
     os.kill(os.getpid(), signal.SIGKILL)
 checkpoint.Checkpoints.save = save_and_die
+make_thin()
 parts = [Part(Path(path), weight) for path, weight in {[(str(p.path), p.weight) for p in pair_parts]!r}]
 config = from_dict({dataclasses.asdict(descriptor_config)!r}, DescriptorConfig)
 train_descriptor(config, parts, Path({str(run)!r}))

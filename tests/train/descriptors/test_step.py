@@ -26,6 +26,8 @@ HYPER = DescriptorHyper(Numbers(1e-3), 1.0)
 KEYS = keys_of(1)
 AUGMENT = partial(augment, flips=True, gamma=0.3, contrast=0.3)
 
+pytestmark = pytest.mark.usefixtures("thin_network")
+
 
 def make_batch(size=12, padding=5):
     """Two rows of one point; of four devices the last has padding only, and the third two rows of it."""

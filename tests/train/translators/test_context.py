@@ -39,7 +39,7 @@ def toy(photo, n=70):
 
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory):
-    return write_aligned(tmp_path_factory.mktemp("around"), SPECS, map(toy, range(12)))
+    return write_aligned(tmp_path_factory.mktemp("around"), SPECS, map(toy, range(48)))
 
 
 @pytest.fixture(scope="module")
@@ -48,8 +48,9 @@ def data(paths, tmp_path_factory):
     return records(folder / "records", paired=paths, format="npy", validation_share=0.25, rows_per_shard=64).path
 
 
+# Many rows in few epochs: a validation and a checkpoint take longer than the steps between them.
 OPTIONS = {
-    "epochs": 24, "batch-size": 64, "validation-rows": 128, "model.embedding-width": 8, "model.harmonics": 1,
+    "epochs": 6, "batch-size": 64, "validation-rows": 128, "model.embedding-width": 8, "model.harmonics": 1,
     "optimizer.learning-rate": 0.01, "model.context.of": "keypoint", "model.context.nearest": 3,
     "model.context.larger": 1, "model.context.width": 24, "model.context.heads": 2,
     "model.context.least-share": 1,
@@ -181,7 +182,7 @@ def test_in_a_space_of_turned_patches_what_neighbours_tell_turns_with_them(tmp_p
     specs = {
         name: DescriptorSpec(name, d, normalized=False, hidden=(24,)) for name, d in (("toy-patch", 4), ("toy-turn", 2))
     }
-    paths = write_aligned(tmp_path, specs, map(of, range(12)))
+    paths = write_aligned(tmp_path, specs, map(of, range(48)))
     records(tmp_path / "records", paired=paths, format="npy", validation_share=0.25, rows_per_shard=64)
     told = OPTIONS | {"model.context.larger": 0, "model.context.nearest": 1, "model.harmonics": 2}
     own = [word for name, value in told.items() for word in (f"--{name}", str(value))]
