@@ -35,9 +35,8 @@ class ResidentSet(Source):
         super().__init__(path, split, *args, **kwargs)
         self.arrays = load_arrays(self.info, split, list(self._columns))
         if around is not None:
-            # One draw for the run, the same on every host and after a restart.
-            drawn = with_neighbours(self.arrays, around, np.random.default_rng(self.seed))
-            self.arrays, self.around = drawn, around
+            rng = np.random.default_rng(self.seed)  # one draw for the run, on every host and after a restart
+            self.arrays, self.around = with_neighbours(self.arrays, around, rng), around
 
     resident = True
 

@@ -235,8 +235,8 @@ class ShardedSource(Source):
             count = sum(self._order.shard_rows[shard] for shard in windows[index])
             columns = self._fill_window(pieces, count)
             if self.around is not None:
-                drawn = np.random.default_rng([self.seed, epoch, index, self.host, 1])
-                columns = with_neighbours(columns, self.around, drawn)
+                rng = np.random.default_rng([self.seed, epoch, index, self.host, 1])
+                columns = with_neighbours(columns, self.around, rng)
             yield columns, self._order.rows(epoch, index, count)
             del columns  # before the next window is read
 

@@ -86,15 +86,16 @@ def finished(out: Path, name: str, expected: str, overwrite: bool, settings: Ext
                 raise
             console.warn(f"{error}; it is made again")
             return False
-    return already_done(path, found, expected, overwrite, differs=_difference(out, name, found, settings, photos))
+    differs = _difference(out, name, found, settings, photos) if found not in (None, expected) else ""
+    return already_done(path, found, expected, overwrite, differs=differs)
 
 
-def _difference(out: Path, name: str, found_hash: str | None, settings: ExtractSettings, photos: int) -> str:
+def _difference(out: Path, name: str, found_hash: str, settings: ExtractSettings, photos: int) -> str:
     """How the settings differ from those that a file was made with, as 'max_keypoints: 500 -> 1000'; '' where the
     summary does not tell of it."""
     made = _made(_summary(out), name)
     found = _settings(made)
-    if found is None or found_hash is None or made.get("config_hash") != found_hash:
+    if found is None or made.get("config_hash") != found_hash:
         return ""
     told = _told(_decisive(found, name), _decisive(settings, name))
     if not told and (before := made.get("photos", 0) + len(made.get("skipped", ()))) != photos:

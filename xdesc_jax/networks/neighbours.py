@@ -69,9 +69,9 @@ def find_by_photo(
         photos: int [N], the photo of each row.
         keypoints: [N, 4]: x, y, sigma, orientation.
         nearest, larger: as for `find`.
-        least_share: below 1, neighbours are found among a share of their photo's keypoints, drawn evenly from this one
-            to all, so that they lie as far off as in photos that were thinned; photos in ascending order draw from
-            `rng`.
+        least_share: neighbours are found among a share of their photo's keypoints, drawn evenly from this one to all,
+            so that they lie as far off as in photos that were thinned.
+        rng: draws it, for photos in ascending order; without it, neighbours are found among all.
 
     Returns:
         int32 [N, nearest + larger], indices of rows.
@@ -79,9 +79,7 @@ def find_by_photo(
     found = np.full((len(photos), nearest + larger), NONE, np.int32)
     order = np.argsort(photos, kind="stable")
     for rows in np.split(order, np.flatnonzero(np.diff(photos[order])) + 1):
-        among = None
-        if least_share < 1 and rng is not None:
-            among = rng.random(len(rows)) < rng.uniform(least_share, 1)
+        among = None if rng is None else rng.random(len(rows)) < rng.uniform(least_share, 1)
         own = find(keypoints[rows, :2], keypoints[rows, 2], nearest, larger, among=among)
         found[rows] = np.where(own == NONE, NONE, rows[own])
     return found
