@@ -4,7 +4,8 @@
 
 A map of COLMAP's SIFT serves devices that send XFeat or ALIKED, and the other way round. Rows of all descriptors stand
 at COLMAP's keypoints, and those of the networks at each network's own, too, where it looks when it is used. Three
-descriptors make the joint space; the others are trained with them from there, and then added to that very space. SCENES
+descriptors make the joint space; the others are trained with them from there, and then added to that very space, in
+which those that maps hold learn on at last, against more negatives of the same photo. SCENES
 give the figures of the card, OTHER_SCENES (`xdesc scenes`, of photos kept out of training) the matching ratios.
 Finished steps are skipped, and rendering, extraction and training go on where they stopped. Needs the extra `learned`
 and its weights (`xdesc weights install xfeat aliked-n16rot aliked-n16 disk`), of which DISK's takes the most time.
@@ -32,6 +33,7 @@ from xdesc_jax.train.translators.run import train
 
 KEYPOINTS = "colmap"
 ADDED = ("aliked-n16", "disk", "opencv-sift", "orb", "brief")
+OF_MAPS = ("colmap-sift", "opencv-sift", "orb")
 
 
 def mixed(
@@ -74,7 +76,7 @@ def mixed(
         )  # fmt: skip
     paired = tuple(out / "features" / keypoints for keypoints in sets)
     records(out / "records", paired=paired, format="npy", split_by="folder")
-    models = {n: out / f"{n}.safetensors" for n in ("first", "second", "together", "mixed-raw", "mixed")}
+    models = {n: out / f"{n}.safetensors" for n in ("first", "second", "together", "added", "mixed-raw", "mixed")}
     train(config, out / "records", out / "first")
     export(out / "first", models["first"], which="latest")
     train(again(config), out / "records", out / "second", init=models["first"])
@@ -85,8 +87,13 @@ def mixed(
         added(config), out / "records", out / "added",
         init=models["second"], freeze="all", add=ADDED, start=models["together"],
     )  # fmt: skip
+    export(out / "added", models["added"], which="latest", dtype="float16")
+    train(
+        further(config), out / "records", out / "further",
+        init=models["added"], freeze="all", retrain=OF_MAPS, start=models["added"],
+    )  # fmt: skip
     raw, model = models["mixed-raw"], models["mixed"]
-    export(out / "added", raw, which="latest", dtype="float16")
+    export(out / "further", raw, which="latest", dtype="float16")
     calibrate(
         raw, calibration, out=model, keypoints=KEYPOINTS, max_keypoints=MAX_KEYPOINTS, weights=weights, overwrite=True
     )
@@ -94,7 +101,7 @@ def mixed(
         scenes, out=out / "homography", model=model, keypoints=KEYPOINTS, max_keypoints=MAX_KEYPOINTS,
         descriptors=names, weights=weights, processes=processes,
     )  # fmt: skip
-    trainings = [out / name for name in ("first", "second", "together", "added")]
+    trainings = [out / name for name in ("first", "second", "together", "added", "further")]
     write_json(model.with_suffix(".json"), card("mixed", model, trainings, results) | {"keypoints": KEYPOINTS})
     console.result(model)
     return model
@@ -124,6 +131,12 @@ def added(config: TrainConfig) -> TrainConfig:
     """The added descriptors alone, likewise, towards the space of the second training, which stays as it is."""
     steps = dataclasses.replace(config.optimizer, learning_rate=6e-4, warmup_steps=50)
     return dataclasses.replace(together(config), descriptors=config.descriptors, data_seed=4, optimizer=steps)
+
+
+def further(config: TrainConfig) -> TrainConfig:
+    """Those that maps hold once more in the same space, a quarter of a batch of one photo."""
+    steps = dataclasses.replace(config.optimizer, learning_rate=5e-4, warmup_steps=50)
+    return dataclasses.replace(added(config), descriptors=(), data_seed=5, rows_a_photo=128, optimizer=steps)
 
 
 if __name__ == "__main__":

@@ -198,6 +198,9 @@ class TrainConfig:
     """Initial weights and permutations."""
     data_seed: int = 0
     """Order of the rows and jitter; trainings of one data seed can share batches (`xdesc sweep`)."""
+    rows_a_photo: int = 1
+    """Rows of a photo that come together in the order of the rows, so that many negatives are of the same photo, as
+    where photos are matched; 1: rows come in any order."""
     resident: bool = False
     """Hold the whole training split on every device instead of streaming it."""
     checkpoint_every: int = 500
@@ -212,7 +215,7 @@ class TrainConfig:
     jitter: JitterConfig = JitterConfig()
 
     def __post_init__(self) -> None:
-        for field in ("epochs", "batch_size", "checkpoint_every", "log_every", "validation_rows"):
+        for field in ("epochs", "batch_size", "rows_a_photo", "checkpoint_every", "log_every", "validation_rows"):
             if getattr(self, field) < 1:
                 raise ValueError(f"{field} is {getattr(self, field)}, expected at least 1")
         if self.inputs == "columns" and (self.weights or self.jitter != JitterConfig()):

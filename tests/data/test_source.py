@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
 from xdesc_jax.data import open_source
-from xdesc_jax.data.source import ShardOrder
+from xdesc_jax.data.source import ShardOrder, shuffled_rows
 
 
 def rows_of(batches) -> np.ndarray:
@@ -117,7 +119,7 @@ def test_rows_of_a_window_are_permuted_anew_for_every_epoch_window_host_and_seed
     """Of one window of 12 rows, two orders are equal by chance once in 479 million."""
 
     def order(seed=3, host=0, epoch=0, window=0):
-        return ShardOrder((6,) * 8, 2, seed, True, host, 2).rows(epoch, window, 12).tolist()
+        return ShardOrder((6,) * 8, 2, seed, True, host, 2).rows(epoch, window, np.zeros(12, np.int32)).tolist()
 
     changes = [{}, {"epoch": 1}, {"epoch": 2}, {"window": 1}, {"host": 1}, {"seed": 4}]
     orders = [order(**change) for change in changes]
@@ -170,3 +172,54 @@ def test_a_start_beyond_the_epoch_is_refused(folder):
     source = open_source(folder, "train", 16)
     with pytest.raises(ValueError, match=f"start_batch is 99, the epoch has {source.batches_per_epoch}"):
         source.epoch(0, 99)
+
+
+def runs_of(photos: np.ndarray) -> list[tuple[int, int]]:
+    """(photo, rows) of each stretch of rows of one photo."""
+    found: list[list[int]] = []
+    for photo in photos.tolist():
+        if found and found[-1][0] == photo:
+            found[-1][1] += 1
+        else:
+            found.append([photo, 1])
+    return [(photo, rows) for photo, rows in found]
+
+
+def test_rows_of_a_photo_come_together_and_all_else_is_random():
+    photos = np.repeat([7, 2, 9, 4], [10, 3, 8, 1])[np.random.default_rng(0).permutation(22)]
+    of_seven = np.flatnonzero(photos == 7)
+    firsts, behind = set(), set()
+    for seed in range(300):
+        order = shuffled_rows(photos, 4, np.random.default_rng(seed))
+        np.testing.assert_array_equal(np.sort(order), np.arange(22))
+        for photo, rows in runs_of(photos[order]):  # groups of a photo may come side by side: 10 = 4 + 4 + 2
+            assert rows in {7: {2, 4, 6, 8, 10}, 2: {3}, 9: {4, 8}, 4: {1}}[photo]
+        firsts.add(photos[order[0]])
+        behind |= {b for a, b in itertools.pairwise(order) if a == of_seven[0] and photos[b] == 7}
+    assert firsts == {7, 2, 9, 4} and behind == set(of_seven[1:])
+    any_order = np.random.default_rng(5).permutation(22)
+    np.testing.assert_array_equal(shuffled_rows(photos, 1, np.random.default_rng(5)), any_order)
+
+
+@pytest.mark.parametrize("resident", [False, True])
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_rows_a_photo_change_the_order_alone(folder, resident, hosts):
+    found, batches = [], []
+    for host in range(hosts):
+        source = open_source(
+            folder, "train", 4, host=host, num_hosts=hosts, remainder="pad", resident=resident, rows_a_photo=4
+        )
+        batches.append(list(source.epoch(1)))
+        if start := len(batches[-1]) // 2:
+            assert_same_batches(source.epoch(1, start), batches[-1][start:])
+        found.append(rows_of(batches[-1]))
+    fixed = open_source(folder, "train", 4, remainder="pad", shuffle=False, resident=resident)
+    np.testing.assert_array_equal(sorted_rows(np.concatenate(found)), sorted_rows(rows_of(fixed.epoch(0))))
+    same = [len(np.unique(b["photo"][b["mask"]])) for b in batches[0]]
+    free = open_source(folder, "train", 4, num_hosts=hosts, resident=resident)
+    assert np.mean(same) < np.mean([len(np.unique(b["photo"])) for b in free.epoch(1)])
+
+
+def test_validation_comes_in_the_order_of_the_files_whatever_rows_a_photo(folder):
+    plain, grouped = (open_source(folder, "validation", 4, rows_a_photo=n) for n in (1, 3))
+    assert_same_batches(plain.epoch(0), grouped.epoch(0))

@@ -14,8 +14,8 @@ import numpy as np
 
 from xdesc_jax.data.around import Neighbourhood, with_neighbours
 from xdesc_jax.data.columns import open_column
-from xdesc_jax.data.schema import MASK, RecordInfo
-from xdesc_jax.data.source import Columns, Source
+from xdesc_jax.data.schema import MASK, PHOTO, RecordInfo
+from xdesc_jax.data.source import Columns, Source, shuffled_rows
 
 ROW = "row"
 
@@ -34,6 +34,7 @@ class ResidentSet(Source):
     def __init__(self, path: Path | str, split: str, *args, around: Neighbourhood | None = None, **kwargs):
         super().__init__(path, split, *args, **kwargs)
         self.arrays = load_arrays(self.info, split, list(self._columns))
+        self._photos = self.arrays[PHOTO]
         if around is not None:
             rng = np.random.default_rng(self.seed)  # one draw for the run, on every host and after a restart
             self.arrays, self.around = with_neighbours(self.arrays, around, rng), around
@@ -48,7 +49,7 @@ class ResidentSet(Source):
         """Indices into `arrays` in the order of `epoch` over all hosts, int64 [rows]."""
         if not self.shuffle:
             return np.arange(self.rows)
-        return np.random.default_rng([self.seed, epoch]).permutation(self.rows)
+        return shuffled_rows(self._photos, self._rows_a_photo, np.random.default_rng([self.seed, epoch]))
 
     def row_batches(self, epoch: int, start_batch: int = 0) -> Iterator[Columns]:
         """The batches of `epoch` as indices into `arrays`: {ROW: int32 [B], 'mask': bool [B]}.

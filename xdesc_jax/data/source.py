@@ -39,6 +39,7 @@ class Source(abc.ABC):
         shuffle: permute the rows anew each epoch; None: for 'train' only.
         remainder: what becomes of a last partial batch: 'drop', or 'pad' with zero rows whose mask is False;
             None: 'drop' for 'train', else 'pad'.
+        rows_a_photo: how many rows of a photo come together where rows are permuted, see `shuffled_rows`.
 
     Attributes:
         info: what the folder holds.
@@ -67,6 +68,7 @@ class Source(abc.ABC):
         *,
         shuffle: bool | None = None,
         remainder: Literal["drop", "pad"] | None = None,
+        rows_a_photo: int = 1,
     ):
         if not 0 <= host < num_hosts:
             raise ValueError(f"host is {host}, expected 0 to {num_hosts - 1}")
@@ -78,6 +80,7 @@ class Source(abc.ABC):
         self.shuffle = split == TRAIN if shuffle is None else shuffle
         self.remainder = remainder or ("drop" if split == TRAIN else "pad")
         self._columns = self.info.select(columns, patches)
+        self._rows_a_photo = rows_a_photo
         self._batch = batch_size // num_hosts
         fewest, most = self._host_rows()
         self.batches_per_epoch = fewest // self._batch if self.remainder == "drop" else -(-most // self._batch)
@@ -156,6 +159,28 @@ class Source(abc.ABC):
         return take(row, np.zeros(1, np.int64), self.around)
 
 
+def shuffled_rows(photos: np.ndarray, rows_a_photo: int, rng: np.random.Generator) -> np.ndarray:
+    """An order of rows, random but that rows of a photo come together: the hardest negatives are of the same photo.
+
+    Args:
+        photos: int [N], the photo of each row.
+        rows_a_photo: how many come together, drawn from their photo's; the last of a photo are those that are left.
+            With 1, rows come in any order.
+        rng: draws it.
+
+    Returns:
+        int64 [N], a permutation.
+    """
+    order = rng.permutation(len(photos))
+    if rows_a_photo == 1:
+        return order
+    order = order[np.argsort(photos[order], kind="stable")]  # each photo's rows in a random order
+    at, of = np.arange(len(order)), photos[order]
+    first = np.maximum.accumulate(np.where(np.diff(of, prepend=of[:1]) != 0, at, 0))  # of its photo
+    group = np.cumsum((at - first) % rows_a_photo == 0) - 1
+    return order[np.argsort(rng.permutation(len(order))[group], kind="stable")]
+
+
 @dataclasses.dataclass(frozen=True)
 class ShardOrder:
     """Which shards a host reads in which order, and how the rows of a window are permuted."""
@@ -175,11 +200,11 @@ class ShardOrder:
         mine = shards[self.host :: self.num_hosts].tolist()
         return [mine[i : i + self.window] for i in range(0, len(mine), self.window)]
 
-    def rows(self, epoch: int, window: int, count: int) -> np.ndarray:
-        """The order of the `count` rows of one window, int64 [count]."""
+    def rows(self, epoch: int, window: int, photos: np.ndarray, rows_a_photo: int = 1) -> np.ndarray:
+        """The order of the rows of one window, of which `photos` [N] are the photos, int64 [N]; see `shuffled_rows`."""
         if not self.shuffle:
-            return np.arange(count)
-        return np.random.default_rng([self.seed, epoch, window, self.host]).permutation(count)
+            return np.arange(len(photos))
+        return shuffled_rows(photos, rows_a_photo, np.random.default_rng([self.seed, epoch, window, self.host]))
 
     def host_rows(self) -> tuple[int, int]:
         """Fewest and most rows of a host, whichever shards an epoch deals to it."""
@@ -237,7 +262,7 @@ class ShardedSource(Source):
             if self.around is not None:
                 rng = np.random.default_rng([self.seed, epoch, index, self.host, 1])
                 columns = with_neighbours(columns, self.around, rng)
-            yield columns, self._order.rows(epoch, index, count)
+            yield columns, self._order.rows(epoch, index, columns[PHOTO], self._rows_a_photo)
             del columns  # before the next window is read
 
     def _fill_window(self, pieces: Iterator[Columns], count: int) -> Columns:

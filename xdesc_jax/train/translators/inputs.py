@@ -171,7 +171,7 @@ def open_split(
     columns = [] if patches else [*specs, *[FRAMES] * (around is not None or takes_frames(specs, config))]
     return open_source(
         data, split, batch_size, columns=columns, patches=patches, seed=config.data_seed, host=host,
-        num_hosts=num_hosts, resident=config.resident, around=around,
+        num_hosts=num_hosts, resident=config.resident, around=around, rows_a_photo=config.rows_a_photo,
     )  # fmt: skip
 
 
