@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from xdesc_jax import console, pretrained
-from xdesc_jax.colmap.camera_models import parse_camera
+from xdesc_jax.colmap.camera_models import camera_option
 from xdesc_jax.colmap.foreign.read import files_of
 from xdesc_jax.colmap.model import Camera
 from xdesc_jax.features.frames import of_features
@@ -152,7 +152,7 @@ def localize(
         raise ValueError(
             "name the queries: a list (--queries), or --query-features alone, whose photos are all queries"
         )
-    given_camera = parse_camera(camera, "--camera") if camera is not None else None
+    given_camera = camera_option(camera)
     check_matcher(matcher, weights, device, min_score, ratio)
     seen = parse(views)
     rendered.check_matcher(seen, matcher != NEAREST)

@@ -18,7 +18,7 @@ from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.bindings.api import read_model
 from xdesc_jax.colmap.bindings.mapper import model_figures, model_names
 from xdesc_jax.colmap.bindings.settings import MappingSettings
-from xdesc_jax.colmap.camera_models import parse_camera
+from xdesc_jax.colmap.camera_models import camera_option
 from xdesc_jax.colmap.cameras import (
     Intrinsics,
     Sharing,
@@ -124,7 +124,7 @@ def reconstruct(
     check_matcher(matcher, weights, device, min_score)
     if pairs is None and matcher != NEAREST:
         raise ValueError(f"--matcher {matcher}: is of matching here: say by --pairs which photos to match")
-    given_camera = parse_camera(camera, "--camera") if camera is not None else None
+    given_camera = camera_option(camera)
     translator = Translator.load(pretrained.resolve(model)) if model is not None else None
     with (
         claimed(inside(out), "xdesc reconstruct", out),

@@ -20,7 +20,7 @@ import numpy as np
 from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.bindings.api import read_model
 from xdesc_jax.colmap.bindings.registration import add_photos
-from xdesc_jax.colmap.camera_models import parse_camera
+from xdesc_jax.colmap.camera_models import camera_option
 from xdesc_jax.colmap.foreign.read import find
 from xdesc_jax.colmap.model import Camera, Pose
 from xdesc_jax.colmap.reference import reference_poses
@@ -112,7 +112,7 @@ def update(
         raise ValueError(f"{test_queries}: the features of the test photos are missing (--test-features)")
     if reference is not None and test_queries is None:
         raise ValueError(f"{reference}: is the reference of test photos, but there are none (--test-queries)")
-    given = parse_camera(camera, "--camera") if camera is not None else None
+    given = camera_option(camera)
     named, model = model, pretrained.resolve(model) if model is not None else None
     lists = [path for path in (queries, test_queries, reference, model) if path is not None]
     _check_out(out, [reconstruction, *features, *new_features, *test_features, *lists])
