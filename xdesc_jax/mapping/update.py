@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,9 @@ from xdesc_jax.colmap.bindings.api import read_model
 from xdesc_jax.colmap.bindings.registration import add_photos
 from xdesc_jax.colmap.camera_models import camera_option
 from xdesc_jax.colmap.foreign.read import find
-from xdesc_jax.colmap.model import Camera, Pose
 from xdesc_jax.colmap.reference import reference_poses
 from xdesc_jax.descriptors import DescriptorSpec, stored
-from xdesc_jax.evaluate.poses import LOCALIZATION, UNITS, Scale, label, pose_errors
-from xdesc_jax.features.frames import of_features
+from xdesc_jax.evaluate.poses import Scale, pose_errors
 from xdesc_jax.features.store import ImageFeatures, StoreWriter
 from xdesc_jax.files.claim import beside, claimed
 from xdesc_jax.files.journal import Journal
@@ -34,10 +32,11 @@ from xdesc_jax.files.whole import already_done, atomic, config_hash, content_has
 from xdesc_jax.localization.finished import recall
 from xdesc_jax.localization.localize import model_hash
 from xdesc_jax.localization.map import LocalizationMap
-from xdesc_jax.localization.outcome import Localization, PoseSettings
+from xdesc_jax.localization.outcome import PoseSettings
 from xdesc_jax.localization.query_cameras import query_cameras
 from xdesc_jax.mapping.bootstrap import UpdatedMap
-from xdesc_jax.matching.feature_set import FeatureSet, Held
+from xdesc_jax.mapping.update_steps import held_of, print_steps, step_after
+from xdesc_jax.matching.feature_set import FeatureSet
 from xdesc_jax.matching.routes import Router
 from xdesc_jax.translation.ratios import RATIOS, TRANSLATED_FROM
 from xdesc_jax.translation.translator import Translator
@@ -186,8 +185,11 @@ def update(
             with Journal(beside(out, ".part"), expected) as journal:
                 if len(journal):
                     console.info(f"going on: {len(journal)} photos are localised already")
+                after = partial(
+                    step_after, updated, test=test, cameras=test_cameras, true=true, scale=scale, journal=journal
+                )
                 with console.status("localizing the test queries", shown=bool(test_cameras)):
-                    steps = [_step(updated, {}, 0, test, test_cameras, true, scale, journal)]
+                    steps = [after({}, 0)]
                 failed: dict[str, str] = {}
                 order = list(cameras)
                 for start in console.track(range(0, len(order), batch), "registering", "batches"):
@@ -195,19 +197,19 @@ def update(
                     readable = []
                     for name in names:
                         try:
-                            readable.append((name, new.read(name), _held(new, name), cameras[name]))
+                            readable.append((name, new.read(name), held_of(new, name), cameras[name]))
                         except ValueError as error:  # of this photo alone
                             failed[name] = str(error)
                     results = updated.take_in(readable, lambda name, work: recall(journal, f"new {name}", work))
                     failed |= {name: str(r.reason) for name, r in results.items() if r.pose is None}
-                    steps.append(_step(updated, results, start + len(names), test, test_cameras, true, scale, journal))
+                    steps.append(after(results, start + len(names)))
                 about: dict[str, Any] = {"settings": settings, "inputs": inputs, "config_hash": expected}
                 about["descriptor"] = spec.name
                 about |= {"registered": [photo.name for photo in updated.added], "failed": failed, "steps": steps}
                 with console.status("writing the map"):
                     _write(out, reconstruction, known, new, updated, spec, about)
                 journal.remove()
-    _print(steps, failed, scale)
+    print_steps(steps, failed, scale)
     console.result(out, model=out / MODEL, features=out / FEATURES, report=out / REPORT)
     return out
 
@@ -257,13 +259,6 @@ def _one_descriptor(asked: Sequence[tuple[FeatureSet, Sequence[str]]]) -> Descri
     return next(iter(specs.values()))[0]
 
 
-def _held(features: FeatureSet, name: str) -> Held:
-    held = features.held(name)
-    if held is None:
-        raise ValueError(f"{features.path(name)}: {name!r} has no descriptors")
-    return held
-
-
 def _real(features: FeatureSet, name: str) -> np.ndarray:
     """Which rows of a photo are real: all of a native one; of a translated one, those that are marked."""
     count = len(features.keypoints(name))
@@ -274,56 +269,6 @@ def _real(features: FeatureSet, name: str) -> np.ndarray:
         return np.ones(count, bool)
     marked = features.read(name).real
     return np.zeros(count, bool) if marked is None else marked
-
-
-def _step(
-    updated: UpdatedMap,
-    results: Mapping[str, Localization],
-    photos: int,
-    test: FeatureSet,
-    cameras: Mapping[str, Camera],
-    true: Mapping[str, Pose],
-    scale: Scale,
-    journal: Journal,
-) -> dict[str, Any]:
-    """Figures after a batch; what became of the test photos is kept in the journal."""
-    shares = updated.shares()
-    inliers = [found.inliers for found in results.values() if found.pose is not None]
-    step: dict[str, Any] = {
-        "photos": photos,
-        "registered": len(updated.added),
-        "real_rows": shares.rows,
-        "real_points": shares.points,
-        "median_inliers": float(np.median(inliers)) if inliers else None,
-    }
-    if not cameras:
-        return step
-    localizer, found = updated.localizer, {}
-    for name, camera in cameras.items():
-        try:
-            photo, held = test.read(name), _held(test, name)
-        except ValueError as error:  # of this photo alone
-            found[name] = Localization("failed", reason=str(error))
-            if not photos:  # once, and not after every batch
-                console.warn(f"a test photo fails: {error}")
-            continue
-        work = partial(
-            localizer.localize, photo.keypoints, photo.usable_rows(), camera, descriptor=held,
-            exclude=(name,), frames=of_features(photo),
-        )  # fmt: skip
-        found[name] = recall(journal, f"test {photos} {name}", work)
-    step["test"] = {
-        "localized": float(np.mean([f.pose is not None for f in found.values()])),
-        "median_inliers": float(np.median([f.inliers for f in found.values()])),
-    }
-    if true:
-        poses = {name: f.pose for name, f in found.items() if f.pose is not None}
-        errors = pose_errors(poses, true, list(cameras), scale)
-        step["test"]["within"] = {label(p, r, scale): errors.within(p, r) for p, r in LOCALIZATION[scale]}
-        position, rotation = errors.medians()
-        step["test"]["median_position"] = None if np.isnan(position) else position
-        step["test"]["median_rotation_deg"] = None if np.isnan(rotation) else rotation
-    return step
 
 
 def _write(
@@ -374,26 +319,3 @@ def _bare(features: FeatureSet, name: str, spec: DescriptorSpec) -> ImageFeature
     xy = features.keypoints(name)
     rows, nothing = np.zeros((len(xy), spec.stored_width), spec.stored_dtype), np.zeros(len(xy), bool)
     return ImageFeatures(xy, rows, nothing, features.image_size(name), real=nothing)
-
-
-def _print(steps: Sequence[dict[str, Any]], failed: Mapping[str, str], scale: Scale) -> None:
-    for name, reason in list(failed.items())[:_SHOWN]:
-        console.warn(f"{name!r} was not registered: {reason}")
-    columns = ["photos", "added", "% real\nrows", "% real\npoints", "inliers"]
-    test = "test" in steps[0]
-    if test:
-        columns += ["test: %\nlocalised", "test:\ninliers"]
-    if test and "median_position" in steps[0]["test"]:
-        columns.append(f"test:\nerror [{UNITS[scale]}]")
-    rows = []
-    for step in steps:
-        row: list[Any] = [step["photos"], step["registered"]]
-        row += [f"{100 * step[key]:.1f}" for key in ("real_rows", "real_points")]
-        row.append("-" if step["median_inliers"] is None else f"{step['median_inliers']:.0f}")
-        if test:
-            row += [f"{100 * step['test']['localized']:.0f}", f"{step['test']['median_inliers']:.0f}"]
-            if "median_position" in step["test"]:
-                position = step["test"]["median_position"]
-                row.append("-" if position is None else f"{position:.4f}")
-        rows.append(row)
-    console.table("map update", columns, rows)
