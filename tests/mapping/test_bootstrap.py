@@ -14,8 +14,11 @@ from tests.support.place import WIDTH, rewrite
 from tests.support.stopped import Calls, Stopped
 from xdesc_jax.cli import main
 from xdesc_jax.colmap.bindings.api import pycolmap, read_model
+from xdesc_jax.colmap.bindings.database import NewDatabase
+from xdesc_jax.colmap.descriptor_types import OTHER_TYPE
 from xdesc_jax.colmap.lists import read_queries
 from xdesc_jax.descriptors import DescriptorSpec, unit_rows
+from xdesc_jax.features.keypoints import Keypoints, to_colmap
 from xdesc_jax.features.store import FeatureStore, StoreWriter
 from xdesc_jax.files.claim import beside
 from xdesc_jax.localization.localizer import Localizer
@@ -321,6 +324,36 @@ def test_a_damaged_test_photo_is_not_localised_and_named_once(place, translated,
     assert [step["test"] for step in summary["steps"]] == [{"localized": 0, "median_inliers": 0}] * 2
     told = " ".join(capsys.readouterr().err.split())
     assert told.count("a test photo fails: ") == 1 and f"{place.queries[0]!r}: descriptors have shape" in told
+
+
+def test_a_map_photo_without_descriptors_gets_real_rows(place, translated, new, tmp_path):
+    bare = place.names[0]
+    rest = shutil.copy(translated, tmp_path / "rest.h5")
+    with h5py.File(rest, "a") as file:
+        del file[bare]
+    xy = photos(translated)[bare].keypoints
+    with NewDatabase(tmp_path / "bare.db") as db:
+        image = db.add_photo(bare, db.add_camera(place.cameras[bare]))
+        db.write_features(image, to_colmap(Keypoints(xy, np.full(len(xy), 2.0), np.ones(len(xy)))), None, OTHER_TYPE)
+    words = ["map", "update", place.model, tmp_path / "out", "--features", rest, tmp_path / "bare.db"]
+    words += [
+        "--queries",
+        new,
+        "--new-features",
+        place.features["own-b"],
+        "--retrieval",
+        4,
+        "--model",
+        place.translator,
+    ]
+    assert main(list(map(str, words))) == 0
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["registered"] == place.queries and summary["steps"][-1]["real_rows"] > 0.9
+    photo = photos(tmp_path / "out" / "features.h5")[bare]
+    assert photo.real.sum() > 100
+    np.testing.assert_array_equal(photo.valid, photo.real)
+    np.testing.assert_array_equal(photo.descriptors.any(axis=1), photo.real)
+    np.testing.assert_allclose(np.stack([photo.scales, photo.oris]), np.tile([[2.0], [1.0]], len(xy)), atol=1e-6)
 
 
 def test_new_photos_are_native_afterwards_and_the_others_are_not(place, translated, new, tmp_path):

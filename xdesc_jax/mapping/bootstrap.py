@@ -75,6 +75,7 @@ class UpdatedMap:
         retrieval: int | None = None,
         max_residual_px: float = 4.0,
     ):
+        built = dataclasses.replace(built, photos=_of_one_descriptor(built.photos))
         self._map, self._settings, self._retrieval, self._limit = built, settings, retrieval, max_residual_px
         self._names, self._centers = model.names, np.array([pose.center for pose in model.poses.values()])
         self._rows = {name: photo.rows.copy() for name, photo in built.photos.items()}
@@ -190,6 +191,17 @@ class UpdatedMap:
             self._rows[name][keypoints[part]] = rows[source[part]]
             self.real[name][keypoints[part]] = True
         return {self._names[view] for view in present.tolist()}
+
+
+def _of_one_descriptor(photos: Mapping[str, MapPhoto]) -> dict[str, MapPhoto]:
+    """The photos, of which those without descriptors have zero rows of the others' descriptor: real ones may come."""
+    some = next(photo for photo in photos.values() if photo.described)
+
+    def empty(photo: MapPhoto) -> MapPhoto:
+        rows = np.zeros((len(photo.point), some.rows.shape[1]), some.rows.dtype)
+        return dataclasses.replace(photo, held=Held(some.space), space=some.space, rows=rows)
+
+    return {name: photo if photo.described else empty(photo) for name, photo in photos.items()}
 
 
 def _valid(features: ImageFeatures) -> np.ndarray:

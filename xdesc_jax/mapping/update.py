@@ -295,10 +295,7 @@ def _write(
         add_photos(reconstruction, folder / MODEL, updated.added)
         with StoreWriter(folder / FEATURES, spec, attributes) as writer:
             for name, real in updated.real.items():
-                if held[name] is None:
-                    writer.write(name, _bare(known, name, spec))
-                    continue
-                photo = known.read(name)
+                photo = known.read(name) if held[name] is not None else _bare(known, name, spec)
                 rows = updated.rows(name)
                 made = rows if spec.binary else stored(rows, spec)
                 # What was not replaced stays as it was stored, bit for bit.
@@ -315,7 +312,8 @@ def _write(
 
 
 def _bare(features: FeatureSet, name: str, spec: DescriptorSpec) -> ImageFeatures:
-    """A photo that has keypoints alone."""
-    xy = features.keypoints(name)
+    """A photo that has keypoints alone, as one of which no row is valid."""
+    xy, frames = features.keypoints(name), features.frames(name)
     rows, nothing = np.zeros((len(xy), spec.stored_width), spec.stored_dtype), np.zeros(len(xy), bool)
-    return ImageFeatures(xy, rows, nothing, features.image_size(name), real=nothing)
+    scales, oris = (None, None) if frames is None else frames.T
+    return ImageFeatures(xy, rows, nothing, features.image_size(name), scales, oris)
