@@ -313,6 +313,33 @@ def test_a_damaged_photo_fails_alone(place, translated, new, damaged, tmp_path):
     assert list(summary["failed"]) == [place.queries[0]] and summary["registered"] == [place.queries[1]]
 
 
+@pytest.fixture
+def unlike(place, tmp_path):
+    """Features of unit rows, of which the first query's are 9 long."""
+    first = place.queries[0]
+    return rewrite(
+        place.features["own-b"], tmp_path / "unlike.h5",
+        lambda n, p: dataclasses.replace(p, descriptors=p.descriptors * (9 if n == first else 1)),
+    )  # fmt: skip
+
+
+def test_a_photo_whose_rows_are_not_what_they_are_said_to_be_fails_alone(
+    place, translated, new, unlike, tmp_path, capsys
+):
+    assert run(place, tmp_path / "out", translated, new, new_features=unlike) == 0
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert "row 0 has norm 9" in summary["failed"][place.queries[0]] and summary["registered"] == [place.queries[1]]
+    (tmp_path / "all.txt").write_text(new.read_text().splitlines()[0] + "\n")
+    assert run(place, tmp_path / "none", translated, tmp_path / "all.txt", new_features=unlike) == 2
+    assert f"{place.queries[0]!r}: the query: row 0 has norm 9" in " ".join(capsys.readouterr().err.split())
+    words = ["--test-queries", tmp_path / "test.txt", "--test-features", unlike]
+    (tmp_path / "test.txt").write_text(new.read_text().splitlines()[0] + "\n")
+    (tmp_path / "one.txt").write_text(new.read_text().splitlines()[1] + "\n")
+    assert run(place, tmp_path / "tested", translated, tmp_path / "one.txt", *words) == 0
+    summary = json.loads((tmp_path / "tested" / "summary.json").read_text())
+    assert [step["test"]["localized"] for step in summary["steps"]] == [0, 0]
+
+
 def test_a_damaged_test_photo_is_not_localised_and_named_once(place, translated, new, damaged, tmp_path, capsys):
     lines = new.read_text().splitlines(keepends=True)
     (tmp_path / "test.txt").write_text(lines[0])

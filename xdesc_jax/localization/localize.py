@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +19,6 @@ from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.camera_models import camera_option
 from xdesc_jax.colmap.foreign.read import files_of
 from xdesc_jax.colmap.model import Camera
-from xdesc_jax.features.frames import of_features
 from xdesc_jax.files.claim import claimed, inside
 from xdesc_jax.files.journal import Journal
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, input_hash, recorded
@@ -31,6 +31,7 @@ from xdesc_jax.localization.map import SHOWN, LocalizationMap
 from xdesc_jax.localization.map_model import read_map
 from xdesc_jax.localization.outcome import Localization, PoseSettings
 from xdesc_jax.localization.query_cameras import query_cameras
+from xdesc_jax.localization.read_query import localize_read
 from xdesc_jax.localization.results import POSES, RESULTS, absolute, summarise, write_results
 from xdesc_jax.localization.upright import turns_of_queries
 from xdesc_jax.matching.feature_set import FeatureSet
@@ -303,18 +304,7 @@ def _work(
     chosen = None if candidates is None else [photo for photo in candidates.photos[name] if photo in of_map]
     try:
         photo = asked.read(name)
-        rows = photo.usable_rows()
     except ValueError as error:
         reason = str(error)
         return lambda: Localization("failed", reason)
-
-    def work() -> Localization:
-        try:
-            return localizer.localize(
-                photo.keypoints, rows, camera, descriptor=held, candidates=chosen, exclude=(name,),
-                frames=of_features(photo), turn_deg=turn_deg,
-            )  # fmt: skip
-        except ValueError as error:  # of this query alone: one damaged photo does not take the others' poses
-            return Localization("failed", str(error))
-
-    return work
+    return partial(localize_read, localizer, name, photo, held, camera, chosen, turn_deg)

@@ -25,6 +25,7 @@ from xdesc_jax.features.store import ImageFeatures
 from xdesc_jax.localization.localizer import Localizer
 from xdesc_jax.localization.map import LocalizationMap, MapPhoto
 from xdesc_jax.localization.outcome import Localization, PoseSettings
+from xdesc_jax.localization.read_query import localize_read
 from xdesc_jax.mapping.tracks import Tracks, gathered
 from xdesc_jax.matching.feature_set import Held
 from xdesc_jax.matching.vlad import VladIndex, vlad
@@ -124,13 +125,7 @@ class UpdatedMap:
         localizer, found, photos = self.localizer, {}, dict(self._map.photos)
         changed: set[str] = set()
         for name, features, held, camera in batch:
-            result = recall(
-                name,
-                partial(
-                    localizer.localize, features.keypoints, _valid(features), camera,
-                    descriptor=held, exclude=(name,), frames=of_features(features),
-                ),
-            )  # fmt: skip
+            result = recall(name, partial(localize_read, localizer, name, features, held, camera))
             found[name] = result
             if result.pose is None:
                 continue

@@ -29,6 +29,7 @@ from xdesc_jax.features.store import ImageFeatures, StoreWriter
 from xdesc_jax.files.claim import beside, claimed
 from xdesc_jax.files.journal import Journal
 from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, recorded, write_json
+from xdesc_jax.localization.compared import check_rows
 from xdesc_jax.localization.finished import recall
 from xdesc_jax.localization.localize import model_hash
 from xdesc_jax.localization.map import LocalizationMap
@@ -135,6 +136,7 @@ def update(
             test_queries, test_cameras, "test photos", [*sparse.names, *cameras], "in the map or among the new ones"
         )
         _check_native(new, list(cameras))
+        check_rows(new, cameras)
         asked: list[tuple[FeatureSet, Sequence[str]]] = [(known, sparse.names), (new, list(cameras))]
         spec = _one_descriptor([*asked, (test, list(test_cameras))])
         true = reference_poses(reference, test_cameras) if reference is not None else {}

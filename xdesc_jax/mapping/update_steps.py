@@ -15,10 +15,10 @@ import numpy as np
 from xdesc_jax import console
 from xdesc_jax.colmap.model import Camera, Pose
 from xdesc_jax.evaluate.poses import LOCALIZATION, UNITS, Scale, label, pose_errors
-from xdesc_jax.features.frames import of_features
 from xdesc_jax.files.journal import Journal
 from xdesc_jax.localization.finished import recall
 from xdesc_jax.localization.outcome import Localization
+from xdesc_jax.localization.read_query import localize_read
 from xdesc_jax.mapping.bootstrap import UpdatedMap
 from xdesc_jax.matching.feature_set import FeatureSet, Held
 
@@ -68,10 +68,7 @@ def step_after(
             if not photos:  # once, and not after every batch
                 console.warn(f"a test photo fails: {error}")
             continue
-        work = partial(
-            localizer.localize, photo.keypoints, photo.usable_rows(), camera, descriptor=held,
-            exclude=(name,), frames=of_features(photo),
-        )  # fmt: skip
+        work = partial(localize_read, localizer, name, photo, held, camera)
         found[name] = recall(journal, f"test {photos} {name}", work)
     step["test"] = {
         "localized": float(np.mean([f.pose is not None for f in found.values()])),
