@@ -159,6 +159,15 @@ def test_an_update_goes_on_from_an_update(place, translated, new, tmp_path):
     assert steps[1][0]["real_rows"] == pytest.approx(steps[0][-1]["real_rows"])
 
 
+def test_a_map_of_which_a_part_is_gone_is_made_again(place, translated, new, tmp_path):
+    out = tmp_path / "out"
+    assert run(place, out, translated, new) == 0
+    points = (out / "model" / "points3D.bin").read_bytes()
+    shutil.rmtree(out / "model")
+    assert run(place, out, translated, new) == 0
+    assert (out / "model" / "points3D.bin").read_bytes() == points
+
+
 def test_of_two_photos_the_one_that_looks_from_the_nearest_direction_gives_the_row(place, translated, new, tmp_path):
     """Both come in one batch and see all points."""
     assert run(place, tmp_path / "out", translated, new) == 0

@@ -170,7 +170,7 @@ def update(
             settings["cameras"] = config_hash([cameras, test_cameras])
         expected, summary = config_hash(settings), out / SUMMARY
         found = recorded(summary)
-        if already_done(out, found, expected, overwrite):
+        if already_done(out, found, expected, overwrite, beside=[out / MODEL, out / FEATURES, out / REPORT]):
             console.up_to_date(out)
             return out
         shown = {"map photos": len(sparse.names), "3D points": len(sparse.points), "new photos": len(cameras)}
