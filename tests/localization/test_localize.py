@@ -192,6 +192,13 @@ def test_what_does_not_compare_is_refused_before_work(place, tmp_path, queries, 
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("pairs", ["retrieval:5", "exhaustve", "."])
+def test_pairs_that_are_no_list_are_told_with_what_may_stand_there(place, tmp_path, queries, capsys, pairs):
+    assert run(place, tmp_path / "out", queries, "--pairs", pairs) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert f"{pairs}: no such pair list (or 'exhaustive' for all photos of the map; --retrieval N" in told
+
+
 def test_unknown_queries_and_missing_choices_are_refused(place, tmp_path, queries, pairs, capsys):
     with queries.open("a") as file:
         file.write("absent.jpg PINHOLE 9 9 9 9 9 9\n")

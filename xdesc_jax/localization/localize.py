@@ -143,6 +143,11 @@ def localize(
         raise ValueError(
             "name the map photos to match with: either --pairs (a list, or 'exhaustive') or --retrieval (how many)"
         )
+    listed = Path(pairs) if pairs not in (None, EXHAUSTIVE) else None
+    if listed is not None and not listed.is_file():
+        raise FileNotFoundError(
+            f"{listed}: no such pair list (or 'exhaustive' for all photos of the map; --retrieval N retrieves them)"
+        )
     if global_features and retrieval is None:
         raise ValueError("--global-features are for --retrieval, which says how many photos they find")
     if retrieval is not None and retrieval < 1:
@@ -186,7 +191,7 @@ def localize(
             **hashes,
             "mode": mode,
             "target": target,
-            "pairs": pairs if pairs in (None, EXHAUSTIVE) else input_hash(Path(pairs)),
+            "pairs": pairs if listed is None else input_hash(listed),
             "retrieval": retrieval,
             "ratio": ratio,
             "descriptor": descriptor,
@@ -222,8 +227,8 @@ def localize(
         framed = {held: asked.frames(name) is not None for held, name in kinds(asked, cameras).items()}
         routes = routes_told(router, translator, framed, kinds(known, sparse.names), space, seen, network)
         candidates = None
-        if pairs not in (None, EXHAUSTIVE):
-            candidates = read_candidates(Path(pairs), list(cameras), sparse.names, known.names, strict)
+        if listed is not None:
+            candidates = read_candidates(listed, list(cameras), sparse.names, known.names, strict)
         if retrieval is not None and global_features:
             candidates = similar_candidates(global_features, list(cameras), sparse.names, known.names, retrieval)
         shown = {"map photos": len(sparse.names), "3D points": len(sparse.points), "query photos": len(cameras)}
