@@ -15,7 +15,8 @@ from functools import partial
 
 import numpy as np
 
-from xdesc_jax.colmap.bindings.registration import NewPhoto, residuals_px
+from xdesc_jax.colmap.bindings.pose import residuals_px
+from xdesc_jax.colmap.bindings.registration import NewPhoto
 from xdesc_jax.colmap.camera_models import focals
 from xdesc_jax.colmap.model import Camera, Model, Pose
 from xdesc_jax.descriptors import from_stored
