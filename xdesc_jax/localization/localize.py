@@ -266,12 +266,19 @@ def localize(
                     console.info(f"going on: {len(journal)} of {len(cameras)} queries are finished")
                 names = console.track(list(cameras), "localizing", "queries")
                 work_on = lambda name: _work(localizer, asked, name, cameras[name], turns[name], candidates)  # noqa: E731
-                localized = dict(localize_all(names, work_on, journal, workers))
+                found = localize_all(names, work_on, journal, workers)
+                localized = {name: _kept(result) for name, result in found}
                 write_results(out, about, cameras, sparse, localized)
                 journal.remove()
     summarise(localized)
     console.result(out, poses=out / POSES, figures=out / RESULTS)
     return out
+
+
+def _kept(found: Localization) -> Localization:
+    """What is kept of a query until all are written: no more of its correspondences than their file has."""
+    kept = found.correspondences.at_most(correspondences.KEPT)
+    return dataclasses.replace(found, correspondences=kept)
 
 
 def _query_turns(
