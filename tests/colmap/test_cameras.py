@@ -8,6 +8,7 @@ from PIL import Image
 
 from tests.support.exact_scene import make_scene
 from xdesc_jax.colmap.bindings.api import pycolmap
+from xdesc_jax.colmap.bindings.database import NewDatabase, cameras_by_id, set_cameras
 from xdesc_jax.colmap.camera_models import CAMERA_MODELS, PARAMETERS, focals, parse_camera, pinhole
 from xdesc_jax.colmap.cameras import (
     Intrinsics,
@@ -260,3 +261,13 @@ def test_a_folder_of_photos_that_was_mistyped_is_refused(tmp_path):
         choose_intrinsics({"a.jpg": (320, 240)}, photos=tmp_path / "typo")
     with pytest.raises(ValueError, match=r"holds none of the 2 photos, first \['a.jpg', 'b.jpg'\]"):
         choose_intrinsics({"a.jpg": (320, 240), "b.jpg": (320, 240)}, photos=tmp_path)
+
+
+def test_a_camera_without_a_focal_length_has_none_to_be_known(tmp_path):
+    """COLMAP notes no focal length that was given."""
+    spherical = Camera("EQUIRECTANGULAR", 2000, 1000, (2000.0, 1000.0))
+    with NewDatabase(tmp_path / "a.db") as db:
+        db.add_photo("a.jpg", db.add_camera(dataclasses.replace(spherical, known=False)))
+    assert database_cameras(tmp_path / "a.db") == {"a.jpg": spherical}
+    assert list(cameras_by_id(tmp_path / "a.db").values()) == [spherical]
+    assert not set_cameras(tmp_path / "a.db", {1: spherical})

@@ -180,3 +180,9 @@ def test_the_map_lies_across_the_picture_with_the_cameras_looking_up_in_it():
     corners = scene.query.corners(2.0)
     np.testing.assert_allclose(corners[:, 0], -3)
     np.testing.assert_allclose(sorted(corners[:, 2]), [-4, -4, -2, -2])
+
+
+def test_a_spherical_camera_is_drawn_as_one_of_90_degrees():
+    here = Pose(np.eye(3), np.zeros(3))
+    assert View.of(here, (2000, 1000), 0.0) == View(here, (1.0, 0.5))
+    assert View.of(here, (800, 600), 500.0) == View(here, (0.8, 0.6))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import h5py
 import numpy as np
@@ -190,6 +191,23 @@ def test_what_does_not_compare_is_refused_before_work(place, tmp_path, queries, 
     assert run(place, tmp_path / "out", queries, *words, "--model", place.translator, "--mode", "embed") == 2
     assert "no descriptor 'other'" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_what_else_lies_in_the_folder_of_a_model_is_no_part_of_it(place, tmp_path, queries, pairs, capsys):
+    out = shutil.copytree(place.model, tmp_path / "model")
+    words = ["localize", out, out, "--features", place.features["own-b"], "--queries", queries, "--pairs", pairs]
+    for _ in range(2):
+        assert main(list(map(str, words))) == 0
+        (out / "notes.txt").write_text("seen")
+    assert "up to date" in capsys.readouterr().out
+    assert sorted(results(out)["settings"]["reconstruction"]) == sorted(p.name for p in place.model.iterdir())
+
+
+@pytest.mark.parametrize("pairs", ["retrieval:5", "exhaustve", "."])
+def test_pairs_that_are_no_list_are_told_with_what_may_stand_there(place, tmp_path, queries, capsys, pairs):
+    assert run(place, tmp_path / "out", queries, "--pairs", pairs) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert f"{pairs}: no such pair list (or 'exhaustive' for all photos of the map; --retrieval N" in told
 
 
 def test_unknown_queries_and_missing_choices_are_refused(place, tmp_path, queries, pairs, capsys):

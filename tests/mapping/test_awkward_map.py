@@ -105,14 +105,21 @@ def test_the_same_input_twice_gives_the_same_with_one_thread(awkward, matches, m
     assert poses[0] == poses[1]
 
 
-@pytest.mark.parametrize(("number", "reason"), [(1, "no pair of its 1 photos"), (2, "gives a model of 3 photos")])
-def test_one_or_two_photos_are_no_map_and_the_reason_is_told(awkward, matches, tmp_path, capsys, number, reason):
+@pytest.mark.parametrize(
+    ("number", "more", "reason"),
+    [
+        (1, (), "no pair of its 1 photos"),
+        (2, (), "gives a model of 3 photos: smaller ones are given up (--min-model-size)"),
+        (2, ("--min-model-size", "2"), "gives a model of 2 photos: points that only two photos see are left out"),
+    ],
+)
+def test_one_or_two_photos_are_no_map_and_the_reason_is_told(awkward, matches, tmp_path, capsys, number, more, reason):
     only = tmp_path / "only.txt"
     only.write_text("".join(f"{name}\n" for name in SEEN[:number]), encoding="utf-8")
     words = reconstruct_words(awkward, matches, tmp_path / "out")
     words[words.index("--only") + 1] = str(only)
-    assert run(*words) == 2
-    assert reason in capsys.readouterr().err
+    assert run(*words, *more) == 2
+    assert reason in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "out" / "models").exists()
 
 

@@ -14,8 +14,11 @@ from tests.support.place import WIDTH, rewrite
 from tests.support.stopped import Calls, Stopped
 from xdesc_jax.cli import main
 from xdesc_jax.colmap.bindings.api import pycolmap, read_model
+from xdesc_jax.colmap.bindings.database import NewDatabase
+from xdesc_jax.colmap.descriptor_types import OTHER_TYPE
 from xdesc_jax.colmap.lists import read_queries
 from xdesc_jax.descriptors import DescriptorSpec, unit_rows
+from xdesc_jax.features.keypoints import Keypoints, to_colmap
 from xdesc_jax.features.store import FeatureStore, StoreWriter
 from xdesc_jax.files.claim import beside
 from xdesc_jax.localization.localizer import Localizer
@@ -154,6 +157,15 @@ def test_an_update_goes_on_from_an_update(place, translated, new, tmp_path):
         assert b[name].real[was].all()
     steps = [json.loads((out / "summary.json").read_text())["steps"] for out in (first, second)]
     assert steps[1][0]["real_rows"] == pytest.approx(steps[0][-1]["real_rows"])
+
+
+def test_a_map_of_which_a_part_is_gone_is_made_again(place, translated, new, tmp_path):
+    out = tmp_path / "out"
+    assert run(place, out, translated, new) == 0
+    points = (out / "model" / "points3D.bin").read_bytes()
+    shutil.rmtree(out / "model")
+    assert run(place, out, translated, new) == 0
+    assert (out / "model" / "points3D.bin").read_bytes() == points
 
 
 def test_of_two_photos_the_one_that_looks_from_the_nearest_direction_gives_the_row(place, translated, new, tmp_path):
@@ -310,6 +322,33 @@ def test_a_damaged_photo_fails_alone(place, translated, new, damaged, tmp_path):
     assert list(summary["failed"]) == [place.queries[0]] and summary["registered"] == [place.queries[1]]
 
 
+@pytest.fixture
+def unlike(place, tmp_path):
+    """Features of unit rows, of which the first query's are 9 long."""
+    first = place.queries[0]
+    return rewrite(
+        place.features["own-b"], tmp_path / "unlike.h5",
+        lambda n, p: dataclasses.replace(p, descriptors=p.descriptors * (9 if n == first else 1)),
+    )  # fmt: skip
+
+
+def test_a_photo_whose_rows_are_not_what_they_are_said_to_be_fails_alone(
+    place, translated, new, unlike, tmp_path, capsys
+):
+    assert run(place, tmp_path / "out", translated, new, new_features=unlike) == 0
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert "row 0 has norm 9" in summary["failed"][place.queries[0]] and summary["registered"] == [place.queries[1]]
+    (tmp_path / "all.txt").write_text(new.read_text().splitlines()[0] + "\n")
+    assert run(place, tmp_path / "none", translated, tmp_path / "all.txt", new_features=unlike) == 2
+    assert f"{place.queries[0]!r}: the query: row 0 has norm 9" in " ".join(capsys.readouterr().err.split())
+    words = ["--test-queries", tmp_path / "test.txt", "--test-features", unlike]
+    (tmp_path / "test.txt").write_text(new.read_text().splitlines()[0] + "\n")
+    (tmp_path / "one.txt").write_text(new.read_text().splitlines()[1] + "\n")
+    assert run(place, tmp_path / "tested", translated, tmp_path / "one.txt", *words) == 0
+    summary = json.loads((tmp_path / "tested" / "summary.json").read_text())
+    assert [step["test"]["localized"] for step in summary["steps"]] == [0, 0]
+
+
 def test_a_damaged_test_photo_is_not_localised_and_named_once(place, translated, new, damaged, tmp_path, capsys):
     lines = new.read_text().splitlines(keepends=True)
     (tmp_path / "test.txt").write_text(lines[0])
@@ -321,6 +360,36 @@ def test_a_damaged_test_photo_is_not_localised_and_named_once(place, translated,
     assert [step["test"] for step in summary["steps"]] == [{"localized": 0, "median_inliers": 0}] * 2
     told = " ".join(capsys.readouterr().err.split())
     assert told.count("a test photo fails: ") == 1 and f"{place.queries[0]!r}: descriptors have shape" in told
+
+
+def test_a_map_photo_without_descriptors_gets_real_rows(place, translated, new, tmp_path):
+    bare = place.names[0]
+    rest = shutil.copy(translated, tmp_path / "rest.h5")
+    with h5py.File(rest, "a") as file:
+        del file[bare]
+    xy = photos(translated)[bare].keypoints
+    with NewDatabase(tmp_path / "bare.db") as db:
+        image = db.add_photo(bare, db.add_camera(place.cameras[bare]))
+        db.write_features(image, to_colmap(Keypoints(xy, np.full(len(xy), 2.0), np.ones(len(xy)))), None, OTHER_TYPE)
+    words = ["map", "update", place.model, tmp_path / "out", "--features", rest, tmp_path / "bare.db"]
+    words += [
+        "--queries",
+        new,
+        "--new-features",
+        place.features["own-b"],
+        "--retrieval",
+        4,
+        "--model",
+        place.translator,
+    ]
+    assert main(list(map(str, words))) == 0
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["registered"] == place.queries and summary["steps"][-1]["real_rows"] > 0.9
+    photo = photos(tmp_path / "out" / "features.h5")[bare]
+    assert photo.real.sum() > 100
+    np.testing.assert_array_equal(photo.valid, photo.real)
+    np.testing.assert_array_equal(photo.descriptors.any(axis=1), photo.real)
+    np.testing.assert_allclose(np.stack([photo.scales, photo.oris]), np.tile([[2.0], [1.0]], len(xy)), atol=1e-6)
 
 
 def test_new_photos_are_native_afterwards_and_the_others_are_not(place, translated, new, tmp_path):

@@ -1,6 +1,7 @@
 """The stage `xdesc reconstruct`, from the words on the command line to the files."""
 
 import json
+import shutil
 
 import pytest
 
@@ -89,6 +90,35 @@ def test_stopped_run_goes_on_to_the_same_models(inputs, made, stop_before, tmp_p
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["database.db", "models", SUMMARY]
     for name in ("points3D.bin", "images.bin", "cameras.bin"):
         assert (tmp_path / "out/models/0" / name).read_bytes() == (made / "models/0" / name).read_bytes()
+
+
+def test_a_dry_run_leaves_an_unfinished_database_and_says_what_becomes_of_it(inputs, tmp_path, monkeypatch, capsys):
+    asked, out = words(inputs, tmp_path / "out", "--intrinsics", inputs / "list.txt"), tmp_path / "out"
+
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stage, "settle", stopped)
+        assert cli.main(asked) != 0
+    before = (out / stage.PARTIAL).read_bytes()
+    for more, told in (((), "would go on"), (("--seed", "1"), "would be replaced")):
+        capsys.readouterr()
+        assert cli.main([*asked, *more, "--dry-run"]) == 0
+        assert told in capsys.readouterr().out
+        assert (out / stage.PARTIAL).read_bytes() == before
+
+
+@pytest.mark.parametrize("gone", ["models", "models/0"])
+def test_models_that_are_gone_are_made_again(inputs, made, tmp_path, gone, capsys):
+    out = shutil.copytree(made, tmp_path / "out")
+    shutil.rmtree(out / gone)
+    asked = words(inputs, out, "--intrinsics", inputs / "list.txt")
+    assert cli.main([*asked, "--dry-run"]) == 0 and "would go on" in capsys.readouterr().out
+    assert cli.main(asked) == 0
+    assert sorted(p.name for p in out.iterdir()) == ["database.db", "models", SUMMARY]
+    for file in ("cameras.bin", "images.bin", "points3D.bin"):
+        assert (out / "models" / "0" / file).read_bytes() == (made / "models" / "0" / file).read_bytes()
 
 
 def test_given_poses_are_kept_with_their_cameras(scene, inputs, tmp_path):

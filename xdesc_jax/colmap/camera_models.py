@@ -91,6 +91,15 @@ def parse_camera(text: str, where: str) -> Camera:
     return camera
 
 
+def camera_option(text: str | None) -> Camera | None:
+    """The camera that `--camera` names; None where it is not given.
+
+    Raises:
+        ValueError: as `parse_camera`.
+    """
+    return parse_camera(text, "--camera") if text is not None else None
+
+
 def guessed_pinhole(width: int, height: int) -> Camera:
     """The camera to localise a photo with of which nothing but its size (px) is known: without distortion, since a pose
     refines the focal length alone; `known` is False."""

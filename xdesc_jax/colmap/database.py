@@ -18,7 +18,7 @@ import numpy as np
 
 from xdesc_jax import console
 from xdesc_jax.colmap import database_file, own_tables
-from xdesc_jax.colmap.camera_models import CAMERA_MODELS
+from xdesc_jax.colmap.camera_models import CAMERA_MODELS, focals
 from xdesc_jax.colmap.descriptor_types import SIFT_TYPE, own_record, type_name, typed_spec
 from xdesc_jax.colmap.model import Camera
 from xdesc_jax.descriptors import DescriptorSpec, in_stored_dtype
@@ -172,9 +172,8 @@ class DatabaseReader:
         self._require(known, f"the camera of {name!r} has model {model!r}", f"0 to {last}")
         whole = isinstance(params, bytes) and len(params) % 8 == 0
         self._require(whole, f"the parameters of the camera of {name!r} are {params!r}", "bytes of float64")
-        return Camera(
-            CAMERA_MODELS[model], width, height, tuple(np.frombuffer(params, np.float64).tolist()), bool(prior)
-        )
+        name_of, values = CAMERA_MODELS[model], tuple(np.frombuffer(params, np.float64).tolist())
+        return Camera(name_of, width, height, values, bool(prior) or not focals(name_of))
 
     def sharing(self) -> tuple[int, int]:
         """How many cameras are of several photos, and how many rigs of several sensors."""

@@ -19,7 +19,8 @@ class Camera:
         model: COLMAP's name of the model, as 'SIMPLE_RADIAL'.
         width, height: in px.
         params: in the model's order, in px where they are lengths.
-        known: whether the focal length was measured or given, and is not the guess 1.2 max(width, height).
+        known: whether the focal length was measured or given, and is not the guess 1.2 max(width, height); so are
+            cameras that have none, as spherical ones.
     """
 
     model: str

@@ -17,6 +17,7 @@ import numpy as np
 
 from xdesc_jax.colmap.camera_models import CAMERA_MODELS, PARAMETERS
 
+PARTS = ("cameras", "images", "points3D", "rigs", "frames")  # .bin or .txt; COLMAP 3 has the first three
 COUNT_BYTES = 8  # in which a file begins with the number of its entries, and a list with that of its elements
 HEAD_BYTES = 4 + 7 * 8 + 4  # of a photo's entry, before its name: id, pose, camera
 TRACK_AT = 8 + 3 * 8 + 3 + 8  # where a point's track begins: behind id, position, colour, error

@@ -59,8 +59,8 @@ def localization_answer(errors: PoseErrors, found: Localized) -> Answer:
     sentence = f"{near} of {count} queries localised within {label(*limit, errors.scale)}."
     numbers = [Number(f"{int(errors.found.sum())} of {count}", "queries localised at all")]
     numbers += _medians(errors)
-    if inliers := list(found.inliers.values()):
-        numbers.append(Number(f"{np.median(inliers):.0f}", "median inliers"))
+    if inliers := [number for name, number in found.inliers.items() if name in found.poses]:
+        numbers.append(Number(f"{np.median(inliers):.0f}", f"median inliers of the {len(inliers)} localised"))
     return Answer(sentence, numbers)
 
 

@@ -16,12 +16,11 @@ from typing import Any
 from xdesc_jax.colmap.database import DatabaseReader
 from xdesc_jax.colmap.database_matches import verified_table
 from xdesc_jax.colmap.descriptor_types import type_name
-from xdesc_jax.colmap.model_files import meant
+from xdesc_jax.colmap.model_files import PARTS, meant
 from xdesc_jax.colmap.text_model import count_entries
 from xdesc_jax.translation.ratios import RATIOS, parse
 
 _NOT_SAID = "not said"
-_PARTS = ("cameras", "images", "points3D", "rigs", "frames")
 _SHOWN = 5
 
 
@@ -114,8 +113,8 @@ def model_folder(path: Path) -> dict[str, Any]:
     """
     counts: dict[str, int] = {}
     for end in (".bin", ".txt"):
-        files = {part: path / f"{part}{end}" for part in _PARTS}
-        if all(files[part].is_file() for part in _PARTS[:3]):
+        files = {part: path / f"{part}{end}" for part in PARTS}
+        if all(files[part].is_file() for part in PARTS[:3]):
             counts = {part: _head_count(file) for part, file in files.items() if file.is_file()}
             break
     if not counts:

@@ -48,6 +48,14 @@ class View:
     pose: Pose
     half: tuple[float, float]
 
+    @classmethod
+    def of(cls, pose: Pose, size: tuple[int, int], focal_px: float) -> View:
+        """Of a camera of a size (width, height) in px; one without a focal length sees all around, and is drawn as one
+        that sees 90 degrees."""
+        width, height = size
+        scale = 2 * focal_px if focal_px else max(size)
+        return cls(pose, (width / scale, height / scale))
+
     def corners(self, depth: float) -> np.ndarray:
         """Where its picture's corners are at some depth, [4, 3] in the world."""
         x, y = self.half

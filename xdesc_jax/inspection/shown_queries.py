@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from xdesc_jax.colmap.bindings.api import read_model
+from xdesc_jax.colmap.camera_models import focals
 from xdesc_jax.colmap.model import Model, Pose
 from xdesc_jax.files.whole import read_json
 from xdesc_jax.inspection.query_drawing import Scene, View
@@ -121,7 +122,7 @@ class ShownQueries:
         assert model.point_ids is not None, "the model was not read from files"
         rows = np.searchsorted(model.point_ids, query.matched.point[query.matched.inlier])
         views = [
-            View(pose, (camera.width / 2 / focal, camera.height / 2 / focal))
+            View.of(pose, (camera.width, camera.height), focal)
             for pose, camera, focal in zip(model.poses.values(), model.cameras, model.focals_px, strict=True)
         ]
         return Scene(model.points, views, query.view, model.points[np.unique(rows)])
@@ -133,8 +134,8 @@ def _query(name: str, entry: Mapping[str, Any], matched: Correspondences) -> Sho
     view = None
     if entry["status"] == "localized":
         pose = Pose.from_quaternion(np.array(entry["qvec"], float), np.array(entry["tvec"], float))
-        focal = float(entry["focal_px"] or camera["params"][0])
-        view = View(pose, (size[0] / 2 / focal, size[1] / 2 / focal))
+        given = camera["params"][0] if focals(camera["model"]) else 0.0
+        view = View.of(pose, size, float(entry["focal_px"] or given))
     spread = None
     if entry["covariance"] is not None:
         values = np.sqrt(np.maximum(np.linalg.eigvalsh(np.array(entry["covariance"], float)[3:, 3:]), 0))

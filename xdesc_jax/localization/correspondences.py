@@ -31,7 +31,7 @@ class Correspondences:
         keypoint: [K] int, row of the query's features; a row comes several times where it matched several points.
         point: [K] int, row of the map's points; in a file, COLMAP's id of the point.
         xy: [K, 2] px, position of the keypoint, origin at the centre of the first pixel.
-        error_px: [K], distance of the projected point from it; inf behind the camera, NaN where there is no pose.
+        error_px: [K], distance of the projected point from it; inf where the camera cannot see it, NaN without a pose.
         inlier: [K] bool, whether the pose explains it.
     """
 

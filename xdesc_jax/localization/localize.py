@@ -11,14 +11,14 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from xdesc_jax import console, pretrained
-from xdesc_jax.colmap.camera_models import parse_camera
+from xdesc_jax.colmap.camera_models import camera_option
 from xdesc_jax.colmap.foreign.read import files_of
 from xdesc_jax.colmap.model import Camera
-from xdesc_jax.features.frames import of_features
 from xdesc_jax.files.claim import claimed, inside
 from xdesc_jax.files.journal import Journal
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, input_hash, recorded
@@ -31,6 +31,7 @@ from xdesc_jax.localization.map import SHOWN, LocalizationMap
 from xdesc_jax.localization.map_model import read_map
 from xdesc_jax.localization.outcome import Localization, PoseSettings
 from xdesc_jax.localization.query_cameras import query_cameras
+from xdesc_jax.localization.read_query import localize_read
 from xdesc_jax.localization.results import POSES, RESULTS, absolute, summarise, write_results
 from xdesc_jax.localization.upright import turns_of_queries
 from xdesc_jax.matching.feature_set import FeatureSet
@@ -142,6 +143,11 @@ def localize(
         raise ValueError(
             "name the map photos to match with: either --pairs (a list, or 'exhaustive') or --retrieval (how many)"
         )
+    listed = Path(pairs) if pairs not in (None, EXHAUSTIVE) else None
+    if listed is not None and not listed.is_file():
+        raise FileNotFoundError(
+            f"{listed}: no such pair list (or 'exhaustive' for all photos of the map; --retrieval N retrieves them)"
+        )
     if global_features and retrieval is None:
         raise ValueError("--global-features are for --retrieval, which says how many photos they find")
     if retrieval is not None and retrieval < 1:
@@ -152,7 +158,7 @@ def localize(
         raise ValueError(
             "name the queries: a list (--queries), or --query-features alone, whose photos are all queries"
         )
-    given_camera = parse_camera(camera, "--camera") if camera is not None else None
+    given_camera = camera_option(camera)
     check_matcher(matcher, weights, device, min_score, ratio)
     seen = parse(views)
     rendered.check_matcher(seen, matcher != NEAREST)
@@ -185,7 +191,7 @@ def localize(
             **hashes,
             "mode": mode,
             "target": target,
-            "pairs": pairs if pairs in (None, EXHAUSTIVE) else input_hash(Path(pairs)),
+            "pairs": pairs if listed is None else input_hash(listed),
             "retrieval": retrieval,
             "ratio": ratio,
             "descriptor": descriptor,
@@ -221,8 +227,8 @@ def localize(
         framed = {held: asked.frames(name) is not None for held, name in kinds(asked, cameras).items()}
         routes = routes_told(router, translator, framed, kinds(known, sparse.names), space, seen, network)
         candidates = None
-        if pairs not in (None, EXHAUSTIVE):
-            candidates = read_candidates(Path(pairs), list(cameras), sparse.names, known.names, strict)
+        if listed is not None:
+            candidates = read_candidates(listed, list(cameras), sparse.names, known.names, strict)
         if retrieval is not None and global_features:
             candidates = similar_candidates(global_features, list(cameras), sparse.names, known.names, retrieval)
         shown = {"map photos": len(sparse.names), "3D points": len(sparse.points), "query photos": len(cameras)}
@@ -260,12 +266,19 @@ def localize(
                     console.info(f"going on: {len(journal)} of {len(cameras)} queries are finished")
                 names = console.track(list(cameras), "localizing", "queries")
                 work_on = lambda name: _work(localizer, asked, name, cameras[name], turns[name], candidates)  # noqa: E731
-                localized = dict(localize_all(names, work_on, journal, workers))
+                found = localize_all(names, work_on, journal, workers)
+                localized = {name: _kept(result) for name, result in found}
                 write_results(out, about, cameras, sparse, localized)
                 journal.remove()
     summarise(localized)
     console.result(out, poses=out / POSES, figures=out / RESULTS)
     return out
+
+
+def _kept(found: Localization) -> Localization:
+    """What is kept of a query until all are written: no more of its correspondences than their file has."""
+    kept = found.correspondences.at_most(correspondences.KEPT)
+    return dataclasses.replace(found, correspondences=kept)
 
 
 def _query_turns(
@@ -303,18 +316,7 @@ def _work(
     chosen = None if candidates is None else [photo for photo in candidates.photos[name] if photo in of_map]
     try:
         photo = asked.read(name)
-        rows = photo.usable_rows()
     except ValueError as error:
         reason = str(error)
         return lambda: Localization("failed", reason)
-
-    def work() -> Localization:
-        try:
-            return localizer.localize(
-                photo.keypoints, rows, camera, descriptor=held, candidates=chosen, exclude=(name,),
-                frames=of_features(photo), turn_deg=turn_deg,
-            )  # fmt: skip
-        except ValueError as error:  # of this query alone: one damaged photo does not take the others' poses
-            return Localization("failed", str(error))
-
-    return work
+    return partial(localize_read, localizer, name, photo, held, camera, chosen, turn_deg)

@@ -30,6 +30,7 @@ SHOWN = 5
 # Of the longer side: how far the keypoints of an undistorted model may lie from those of the features; the rows
 # of another detection lie a third of the photo apart.
 MAX_SHIFT = 0.1
+_NOTHING = DescriptorSpec("none", 1)  # of a photo without descriptors, of which nothing says what they would be
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +62,11 @@ class MapPhoto:
     def observes(self) -> bool:
         """Whether any keypoint with a descriptor observes a 3D point."""
         return bool((self.rows.any(axis=1) & (self.point >= 0)).any())
+
+    @property
+    def described(self) -> bool:
+        """Whether its features hold descriptors, and not keypoints alone."""
+        return self.space != _NOTHING
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,15 +192,14 @@ def _photo(
     views: Sequence[View],
 ) -> MapPhoto:  # fmt: skip
     held, xy, size = features.held(name), features.keypoints(name), features.image_size(name)
+    frames = features.frames(name) if rows_of.translates else None
     point = np.full(len(xy), -1)
     point[model.keypoint[observed]] = model.point[observed]
-    if held is None:  # a photo without descriptors, of which nothing says what they would be
-        empty = DescriptorSpec("none", 1)
-        return MapPhoto(Held(empty), empty, np.zeros((len(point), 1), np.float32), point, xy, size)
+    if held is None:
+        return MapPhoto(Held(_NOTHING), _NOTHING, np.zeros((len(point), 1), np.float32), point, xy, size, frames)
     space = router.route(held, held).target
     rows = rows_of(name, space)
     rendered = tuple(rows_of(name, space, view) for view in views) if rows_of.takes_views(name, space) else ()
-    frames = features.frames(name) if rows_of.translates else None
     return MapPhoto(held, space, rows, point, xy, size, frames, rendered)
 
 

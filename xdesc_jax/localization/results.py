@@ -88,8 +88,8 @@ def summarise(localized: dict[str, Localization]) -> None:
     rows: list[tuple[str, Any]] = [("localized", len(done)), ("failed", len(failed))]
     if done:
         rows += [
-            ("median inliers", int(np.median([found.inliers for found in done]))),
-            ("median inlier ratio", float(np.median([found.inlier_ratio for found in done]))),
+            ("median inliers of the localized", int(np.median([found.inliers for found in done]))),
+            ("median inlier ratio of the localized", float(np.median([found.inlier_ratio for found in done]))),
         ]
     timed = [found.seconds for found in localized.values() if found.seconds]
     if timed:

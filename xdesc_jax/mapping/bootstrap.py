@@ -15,7 +15,8 @@ from functools import partial
 
 import numpy as np
 
-from xdesc_jax.colmap.bindings.registration import NewPhoto, residuals_px
+from xdesc_jax.colmap.bindings.pose import residuals_px
+from xdesc_jax.colmap.bindings.registration import NewPhoto
 from xdesc_jax.colmap.camera_models import focals
 from xdesc_jax.colmap.model import Camera, Model, Pose
 from xdesc_jax.descriptors import from_stored
@@ -25,6 +26,7 @@ from xdesc_jax.features.store import ImageFeatures
 from xdesc_jax.localization.localizer import Localizer
 from xdesc_jax.localization.map import LocalizationMap, MapPhoto
 from xdesc_jax.localization.outcome import Localization, PoseSettings
+from xdesc_jax.localization.read_query import localize_read
 from xdesc_jax.mapping.tracks import Tracks, gathered
 from xdesc_jax.matching.feature_set import Held
 from xdesc_jax.matching.vlad import VladIndex, vlad
@@ -75,6 +77,7 @@ class UpdatedMap:
         retrieval: int | None = None,
         max_residual_px: float = 4.0,
     ):
+        built = dataclasses.replace(built, photos=_of_one_descriptor(built.photos))
         self._map, self._settings, self._retrieval, self._limit = built, settings, retrieval, max_residual_px
         self._names, self._centers = model.names, np.array([pose.center for pose in model.poses.values()])
         self._rows = {name: photo.rows.copy() for name, photo in built.photos.items()}
@@ -123,13 +126,7 @@ class UpdatedMap:
         localizer, found, photos = self.localizer, {}, dict(self._map.photos)
         changed: set[str] = set()
         for name, features, held, camera in batch:
-            result = recall(
-                name,
-                partial(
-                    localizer.localize, features.keypoints, _valid(features), camera,
-                    descriptor=held, exclude=(name,), frames=of_features(features),
-                ),
-            )  # fmt: skip
+            result = recall(name, partial(localize_read, localizer, name, features, held, camera))
             found[name] = result
             if result.pose is None:
                 continue
@@ -190,6 +187,17 @@ class UpdatedMap:
             self._rows[name][keypoints[part]] = rows[source[part]]
             self.real[name][keypoints[part]] = True
         return {self._names[view] for view in present.tolist()}
+
+
+def _of_one_descriptor(photos: Mapping[str, MapPhoto]) -> dict[str, MapPhoto]:
+    """The photos, of which those without descriptors have zero rows of the others' descriptor: real ones may come."""
+    some = next(photo for photo in photos.values() if photo.described)
+
+    def empty(photo: MapPhoto) -> MapPhoto:
+        rows = np.zeros((len(photo.point), some.rows.shape[1]), some.rows.dtype)
+        return dataclasses.replace(photo, held=Held(some.space), space=some.space, rows=rows)
+
+    return {name: photo if photo.described else empty(photo) for name, photo in photos.items()}
 
 
 def _valid(features: ImageFeatures) -> np.ndarray:

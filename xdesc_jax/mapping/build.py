@@ -144,8 +144,7 @@ def copy_database(
             copied_matches.upgrade(connection)
             left_out: Counter[str] = Counter()
             if matches is not None:
-                found, left_out = _matches_of(source, matches)
-                copied_matches.replace(connection, found)
+                left_out = _replace_matches(connection, source, matches)
             own = copied_matches.check(connection, source)
             failed = copied_matches.drop_failed(connection)
         completed = complete_frames(temporary, own_frames)
@@ -255,11 +254,12 @@ def _read_matches(file: MatchFile, a: str, b: str, extents: Mapping[str, Extent]
     return indices
 
 
-def _matches_of(source: Path, matches: Path) -> tuple[dict[Pair, np.ndarray], Counter[str]]:
-    """The matches of a file by pair, checked against the keypoints of a database; and counts as `canonical_pairs`."""
+def _replace_matches(connection: sqlite3.Connection, source: Path, matches: Path) -> Counter[str]:
+    """Puts the matches of a file, checked against the keypoints of `source`, in the place of a copy's own, pair by
+    pair; counts as `canonical_pairs`."""
     with FeatureSet([source], strict=False) as features, MatchFile(matches, features.names) as file:
         pairs, left_out = canonical_pairs(file, features, set(features.names))
         extents = {name: Extent.of(features.keypoints(name)) for name in {name for pair in pairs for name in pair}}
-        found = {(a, b): _read_matches(file, a, b, extents) for a, b in console.track(pairs, "matches", "pairs")}
-    left_out["matches"] = sum(map(len, found.values()))
-    return {pair: indices for pair, indices in found.items() if len(indices)}, left_out
+        found = ((a, b, _read_matches(file, a, b, extents)) for a, b in console.track(pairs, "matches", "pairs"))
+        left_out["matches"] = copied_matches.replace(connection, found)
+    return left_out

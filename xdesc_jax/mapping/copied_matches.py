@@ -7,6 +7,7 @@ are there and of rows that they have. Needs SQLite alone.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -67,12 +68,15 @@ def check(connection: sqlite3.Connection, source: Path) -> int:
     return len(own)
 
 
-def replace(connection: sqlite3.Connection, found: dict[tuple[str, str], np.ndarray]) -> None:
-    """Writes matches of pairs of photos, int [M, 2], in the place of all that are there."""
+def replace(connection: sqlite3.Connection, found: Iterable[tuple[str, str, np.ndarray]]) -> int:
+    """Writes matches of pairs of photos, int [M, 2], in the place of all that are there; returns how many they are."""
     ids = {name: image_id for image_id, name in connection.execute("SELECT image_id, name FROM images")}
     connection.execute(f"DELETE FROM {MATCHES}")
     connection.execute(f"DELETE FROM {VERIFIED}")
-    for (a, b), indices in found.items():
+    total = 0
+    for a, b, indices in found:
+        if not len(indices):
+            continue
         if ids[a] > ids[b]:
             a, b, indices = b, a, indices[:, ::-1]
         data = np.ascontiguousarray(indices, np.uint32)  # COLMAP reads any other dtype wrongly
@@ -80,3 +84,5 @@ def replace(connection: sqlite3.Connection, found: dict[tuple[str, str], np.ndar
             f"INSERT INTO {MATCHES} (pair_id, rows, cols, data) VALUES (?, ?, 2, ?)",
             (MAX_IMAGES * ids[a] + ids[b], len(data), data.tobytes()),
         )
+        total += len(data)
+    return total

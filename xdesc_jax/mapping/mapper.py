@@ -91,14 +91,24 @@ def map_incrementally(database: Path, out: Path, settings: MappingSettings | Non
         fixed = fixed_cameras(database, settings)
         found = colmap.map_database(database, folder, settings, fixed, lambda n: bar.advance(task, n))
         if not found:
-            counts = PairCounts(*colmap.pair_counts(database))
-            raise NotReconstructed(
-                f"{database}: {counts.verified} of {counts.matched} pairs with matches are verified, but no pair "
-                f"of the {photos} photos gives a model of {settings.min_model_size} photos: of a pair to start "
-                f"from, at least {max(settings.min_initial_inliers // 4, 1)} verified matches are asked, seen "
-                f"under a wide enough angle; of a further photo, {settings.min_pose_inliers} points"
-            )
+            raise NotReconstructed(_why_no_model(database, photos, settings))
     return [out / str(index) for index in range(found)]
+
+
+def _why_no_model(database: Path, photos: int, settings: MappingSettings) -> str:
+    counts = PairCounts(*colmap.pair_counts(database))
+    told = (
+        f"{database}: {counts.verified} of {counts.matched} pairs with matches are verified, but no pair of the "
+        f"{photos} photos gives a model of {settings.min_model_size} photos"
+    )
+    if photos < settings.min_model_size:
+        return f"{told}: smaller ones are given up (--min-model-size)"
+    if photos == 2 and not settings.two_view_tracks:
+        return f"{told}: points that only two photos see are left out (--two-view-tracks keeps them)"
+    return (
+        f"{told}: of a pair to start from, at least {max(settings.min_initial_inliers // 4, 1)} verified matches are "
+        f"asked, seen under a wide enough angle; of a further photo, {settings.min_pose_inliers} points"
+    )
 
 
 def triangulate(database: Path, poses: Mapping[str, Pose], out: Path, settings: MappingSettings | None = None) -> Path:

@@ -18,7 +18,7 @@ from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.bindings.api import read_model
 from xdesc_jax.colmap.bindings.mapper import model_figures, model_names
 from xdesc_jax.colmap.bindings.settings import MappingSettings
-from xdesc_jax.colmap.camera_models import parse_camera
+from xdesc_jax.colmap.camera_models import camera_option
 from xdesc_jax.colmap.cameras import (
     Intrinsics,
     Sharing,
@@ -124,7 +124,7 @@ def reconstruct(
     check_matcher(matcher, weights, device, min_score)
     if pairs is None and matcher != NEAREST:
         raise ValueError(f"--matcher {matcher}: is of matching here: say by --pairs which photos to match")
-    given_camera = parse_camera(camera, "--camera") if camera is not None else None
+    given_camera = camera_option(camera)
     translator = Translator.load(pretrained.resolve(model)) if model is not None else None
     with (
         claimed(inside(out), "xdesc reconstruct", out),
@@ -164,7 +164,7 @@ def reconstruct(
         }
         expected = config_hash(config)
         _check_out(out, sources, expected, overwrite)
-        if (out / SUMMARY).exists():
+        if _finished(out):
             console.up_to_date(out)
             return out
         _sweep(out)
@@ -303,39 +303,56 @@ def _check_database(sources: list[Path], camera_per: Sharing | None, only: Path 
             raise ValueError(f"{files}: {option} needs --matches or --pairs: a database with matches is taken as it is")
 
 
+def _finished(out: Path) -> bool:
+    """Whether the last run into `out` came to its end, and its models are still there."""
+    return (out / SUMMARY).exists() and (out / MODELS / "0").is_dir()
+
+
 def _check_out(out: Path, sources: list[Path], expected: str, overwrite: bool) -> None:
-    """Raises where `out` holds anything but this very result; takes it out with `overwrite`."""
-    database, models = out / DATABASE, out / MODELS
+    """Raises where `out` holds anything but this very result; takes out what is not gone on with."""
+    database, models, partial = out / DATABASE, out / MODELS, out / PARTIAL
     if database.resolve() in [path.resolve() for path in sources]:
         raise ValueError(f"{database}: is the input itself; choose another output")
-    _sweep_partial(out / PARTIAL, expected, overwrite)
     if not database.exists():
         if models.exists():
             raise FileExistsError(f"{models} exists without the database of its models; choose another output")
+        goes_on = not overwrite and _hash_of_partial(partial) == expected
+        if goes_on:
+            dry_run.output(out, dry_run.CONTINUED)
         making(out)
+        if partial.exists() and not goes_on:
+            console.info(f"{partial}: was made with other settings or inputs, or is damaged; it is not used")
+            _remove_database(partial)
         return
     made = made_with(database)
     if made is None:
         raise FileExistsError(f"{database} was not made by this stage; choose another output")
-    if not overwrite and made[1] == expected and not (out / SUMMARY).exists():
+    goes_on = not overwrite and made[1] == expected and not _finished(out)
+    if goes_on:
         dry_run.output(out, dry_run.CONTINUED)
-    if not already_done(database, made[1], expected, overwrite):
-        for name in (SUMMARY, f"{DATABASE}-wal", f"{DATABASE}-shm", DATABASE):
-            (out / name).unlink(missing_ok=True)
+    redone = not already_done(database, made[1], expected, overwrite)
+    if redone or goes_on:
+        (out / SUMMARY).unlink(missing_ok=True)
+    if redone:
+        _remove_database(database)
+    if redone or not (models / "0").is_dir():
         shutil.rmtree(models, ignore_errors=True)
+    _remove_database(partial)
 
 
-def _sweep_partial(partial: Path, expected: str, overwrite: bool) -> None:
-    """Takes out an unfinished database of other settings."""
-    if not partial.exists():
-        return
+def _hash_of_partial(partial: Path) -> str | None:
+    """The configuration of an unfinished database; None where there is none that can be gone on with."""
     try:
-        made = made_with(partial)
+        made = made_with(partial) if partial.exists() else None
     except ValueError:  # killed within a write of SQLite's
         made = None
-    if overwrite or made is None or made[1] != expected:
-        for end in ("-wal", "-shm", "-journal", ""):
-            partial.with_name(partial.name + end).unlink(missing_ok=True)
+    return None if made is None else made[1]
+
+
+def _remove_database(path: Path) -> None:
+    """Takes out a database and what SQLite left beside it."""
+    for end in ("-wal", "-shm", "-journal", ""):
+        path.with_name(path.name + end).unlink(missing_ok=True)
 
 
 def _sweep(out: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,24 +20,24 @@ import numpy as np
 from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.bindings.api import read_model
 from xdesc_jax.colmap.bindings.registration import add_photos
-from xdesc_jax.colmap.camera_models import parse_camera
+from xdesc_jax.colmap.camera_models import camera_option
 from xdesc_jax.colmap.foreign.read import find
-from xdesc_jax.colmap.model import Camera, Pose
 from xdesc_jax.colmap.reference import reference_poses
 from xdesc_jax.descriptors import DescriptorSpec, stored
-from xdesc_jax.evaluate.poses import LOCALIZATION, UNITS, Scale, label, pose_errors
-from xdesc_jax.features.frames import of_features
+from xdesc_jax.evaluate.poses import Scale, pose_errors
 from xdesc_jax.features.store import ImageFeatures, StoreWriter
 from xdesc_jax.files.claim import beside, claimed
 from xdesc_jax.files.journal import Journal
 from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, recorded, write_json
+from xdesc_jax.localization.compared import check_rows
 from xdesc_jax.localization.finished import recall
 from xdesc_jax.localization.localize import model_hash
 from xdesc_jax.localization.map import LocalizationMap
-from xdesc_jax.localization.outcome import Localization, PoseSettings
+from xdesc_jax.localization.outcome import PoseSettings
 from xdesc_jax.localization.query_cameras import query_cameras
 from xdesc_jax.mapping.bootstrap import UpdatedMap
-from xdesc_jax.matching.feature_set import FeatureSet, Held
+from xdesc_jax.mapping.update_steps import held_of, print_steps, step_after
+from xdesc_jax.matching.feature_set import FeatureSet
 from xdesc_jax.matching.routes import Router
 from xdesc_jax.translation.ratios import RATIOS, TRANSLATED_FROM
 from xdesc_jax.translation.translator import Translator
@@ -112,7 +112,7 @@ def update(
         raise ValueError(f"{test_queries}: the features of the test photos are missing (--test-features)")
     if reference is not None and test_queries is None:
         raise ValueError(f"{reference}: is the reference of test photos, but there are none (--test-queries)")
-    given = parse_camera(camera, "--camera") if camera is not None else None
+    given = camera_option(camera)
     named, model = model, pretrained.resolve(model) if model is not None else None
     lists = [path for path in (queries, test_queries, reference, model) if path is not None]
     _check_out(out, [reconstruction, *features, *new_features, *test_features, *lists])
@@ -136,6 +136,7 @@ def update(
             test_queries, test_cameras, "test photos", [*sparse.names, *cameras], "in the map or among the new ones"
         )
         _check_native(new, list(cameras))
+        check_rows(new, cameras)
         asked: list[tuple[FeatureSet, Sequence[str]]] = [(known, sparse.names), (new, list(cameras))]
         spec = _one_descriptor([*asked, (test, list(test_cameras))])
         true = reference_poses(reference, test_cameras) if reference is not None else {}
@@ -169,7 +170,7 @@ def update(
             settings["cameras"] = config_hash([cameras, test_cameras])
         expected, summary = config_hash(settings), out / SUMMARY
         found = recorded(summary)
-        if already_done(out, found, expected, overwrite):
+        if already_done(out, found, expected, overwrite, beside=[out / MODEL, out / FEATURES, out / REPORT]):
             console.up_to_date(out)
             return out
         shown = {"map photos": len(sparse.names), "3D points": len(sparse.points), "new photos": len(cameras)}
@@ -186,8 +187,11 @@ def update(
             with Journal(beside(out, ".part"), expected) as journal:
                 if len(journal):
                     console.info(f"going on: {len(journal)} photos are localised already")
+                after = partial(
+                    step_after, updated, test=test, cameras=test_cameras, true=true, scale=scale, journal=journal
+                )
                 with console.status("localizing the test queries", shown=bool(test_cameras)):
-                    steps = [_step(updated, {}, 0, test, test_cameras, true, scale, journal)]
+                    steps = [after({}, 0)]
                 failed: dict[str, str] = {}
                 order = list(cameras)
                 for start in console.track(range(0, len(order), batch), "registering", "batches"):
@@ -195,19 +199,19 @@ def update(
                     readable = []
                     for name in names:
                         try:
-                            readable.append((name, new.read(name), _held(new, name), cameras[name]))
+                            readable.append((name, new.read(name), held_of(new, name), cameras[name]))
                         except ValueError as error:  # of this photo alone
                             failed[name] = str(error)
                     results = updated.take_in(readable, lambda name, work: recall(journal, f"new {name}", work))
                     failed |= {name: str(r.reason) for name, r in results.items() if r.pose is None}
-                    steps.append(_step(updated, results, start + len(names), test, test_cameras, true, scale, journal))
+                    steps.append(after(results, start + len(names)))
                 about: dict[str, Any] = {"settings": settings, "inputs": inputs, "config_hash": expected}
                 about["descriptor"] = spec.name
                 about |= {"registered": [photo.name for photo in updated.added], "failed": failed, "steps": steps}
                 with console.status("writing the map"):
                     _write(out, reconstruction, known, new, updated, spec, about)
                 journal.remove()
-    _print(steps, failed, scale)
+    print_steps(steps, failed, scale)
     console.result(out, model=out / MODEL, features=out / FEATURES, report=out / REPORT)
     return out
 
@@ -257,13 +261,6 @@ def _one_descriptor(asked: Sequence[tuple[FeatureSet, Sequence[str]]]) -> Descri
     return next(iter(specs.values()))[0]
 
 
-def _held(features: FeatureSet, name: str) -> Held:
-    held = features.held(name)
-    if held is None:
-        raise ValueError(f"{features.path(name)}: {name!r} has no descriptors")
-    return held
-
-
 def _real(features: FeatureSet, name: str) -> np.ndarray:
     """Which rows of a photo are real: all of a native one; of a translated one, those that are marked."""
     count = len(features.keypoints(name))
@@ -274,56 +271,6 @@ def _real(features: FeatureSet, name: str) -> np.ndarray:
         return np.ones(count, bool)
     marked = features.read(name).real
     return np.zeros(count, bool) if marked is None else marked
-
-
-def _step(
-    updated: UpdatedMap,
-    results: Mapping[str, Localization],
-    photos: int,
-    test: FeatureSet,
-    cameras: Mapping[str, Camera],
-    true: Mapping[str, Pose],
-    scale: Scale,
-    journal: Journal,
-) -> dict[str, Any]:
-    """Figures after a batch; what became of the test photos is kept in the journal."""
-    shares = updated.shares()
-    inliers = [found.inliers for found in results.values() if found.pose is not None]
-    step: dict[str, Any] = {
-        "photos": photos,
-        "registered": len(updated.added),
-        "real_rows": shares.rows,
-        "real_points": shares.points,
-        "median_inliers": float(np.median(inliers)) if inliers else None,
-    }
-    if not cameras:
-        return step
-    localizer, found = updated.localizer, {}
-    for name, camera in cameras.items():
-        try:
-            photo, held = test.read(name), _held(test, name)
-        except ValueError as error:  # of this photo alone
-            found[name] = Localization("failed", reason=str(error))
-            if not photos:  # once, and not after every batch
-                console.warn(f"a test photo fails: {error}")
-            continue
-        work = partial(
-            localizer.localize, photo.keypoints, photo.usable_rows(), camera, descriptor=held,
-            exclude=(name,), frames=of_features(photo),
-        )  # fmt: skip
-        found[name] = recall(journal, f"test {photos} {name}", work)
-    step["test"] = {
-        "localized": float(np.mean([f.pose is not None for f in found.values()])),
-        "median_inliers": float(np.median([f.inliers for f in found.values()])),
-    }
-    if true:
-        poses = {name: f.pose for name, f in found.items() if f.pose is not None}
-        errors = pose_errors(poses, true, list(cameras), scale)
-        step["test"]["within"] = {label(p, r, scale): errors.within(p, r) for p, r in LOCALIZATION[scale]}
-        position, rotation = errors.medians()
-        step["test"]["median_position"] = None if np.isnan(position) else position
-        step["test"]["median_rotation_deg"] = None if np.isnan(rotation) else rotation
-    return step
 
 
 def _write(
@@ -350,10 +297,7 @@ def _write(
         add_photos(reconstruction, folder / MODEL, updated.added)
         with StoreWriter(folder / FEATURES, spec, attributes) as writer:
             for name, real in updated.real.items():
-                if held[name] is None:
-                    writer.write(name, _bare(known, name, spec))
-                    continue
-                photo = known.read(name)
+                photo = known.read(name) if held[name] is not None else _bare(known, name, spec)
                 rows = updated.rows(name)
                 made = rows if spec.binary else stored(rows, spec)
                 # What was not replaced stays as it was stored, bit for bit.
@@ -370,30 +314,8 @@ def _write(
 
 
 def _bare(features: FeatureSet, name: str, spec: DescriptorSpec) -> ImageFeatures:
-    """A photo that has keypoints alone."""
-    xy = features.keypoints(name)
+    """A photo that has keypoints alone, as one of which no row is valid."""
+    xy, frames = features.keypoints(name), features.frames(name)
     rows, nothing = np.zeros((len(xy), spec.stored_width), spec.stored_dtype), np.zeros(len(xy), bool)
-    return ImageFeatures(xy, rows, nothing, features.image_size(name), real=nothing)
-
-
-def _print(steps: Sequence[dict[str, Any]], failed: Mapping[str, str], scale: Scale) -> None:
-    for name, reason in list(failed.items())[:_SHOWN]:
-        console.warn(f"{name!r} was not registered: {reason}")
-    columns = ["photos", "added", "% real\nrows", "% real\npoints", "inliers"]
-    test = "test" in steps[0]
-    if test:
-        columns += ["test: %\nlocalised", "test:\ninliers"]
-    if test and "median_position" in steps[0]["test"]:
-        columns.append(f"test:\nerror [{UNITS[scale]}]")
-    rows = []
-    for step in steps:
-        row: list[Any] = [step["photos"], step["registered"]]
-        row += [f"{100 * step[key]:.1f}" for key in ("real_rows", "real_points")]
-        row.append("-" if step["median_inliers"] is None else f"{step['median_inliers']:.0f}")
-        if test:
-            row += [f"{100 * step['test']['localized']:.0f}", f"{step['test']['median_inliers']:.0f}"]
-            if "median_position" in step["test"]:
-                position = step["test"]["median_position"]
-                row.append("-" if position is None else f"{position:.4f}")
-        rows.append(row)
-    console.table("map update", columns, rows)
+    scales, oris = (None, None) if frames is None else frames.T
+    return ImageFeatures(xy, rows, nothing, features.image_size(name), scales, oris)

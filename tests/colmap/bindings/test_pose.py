@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from xdesc_jax.colmap.bindings.api import pycolmap
-from xdesc_jax.colmap.bindings.pose import estimate_pose
+from xdesc_jax.colmap.bindings.pose import estimate_pose, residuals_px
 from xdesc_jax.colmap.model import Camera, Pose
 
 CAMERA = Camera("PINHOLE", 640, 480, (500, 510, 320, 240))
@@ -25,6 +25,21 @@ def test_exact_correspondences_give_the_pose():
     assert found.inlier.dtype == bool and found.inlier.all()
     assert found.focal_px == 505
     assert found.covariance.shape == (6, 6) and (np.diagonal(found.covariance) > 0).all()
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_spherical_camera_sees_what_is_behind_it_and_has_no_focal_length_to_estimate(known):
+    camera = Camera("EQUIRECTANGULAR", 2000, 1000, (2000, 1000), known)
+    points = np.random.default_rng(0).normal(size=(60, 3)) * 20
+    x, y, z = (points @ TRUE.rotation.T + TRUE.translation).T
+    assert 10 < (z < 0).sum() < 50  # of 60
+    xy = np.stack([np.arctan2(x, z) / np.pi * 1000 + 1000, np.arctan2(y, np.hypot(x, z)) / np.pi * 1000 + 500], axis=1)
+    found = estimate_pose(xy, points, camera, **SETTINGS)
+    np.testing.assert_allclose(found.pose.rotation, TRUE.rotation, atol=1e-6)
+    assert found.inlier.all() and found.error_px.max() < 1e-3
+    assert residuals_px(camera, TRUE, points, xy).max() < 1e-6
+    ahead = residuals_px(CAMERA, TRUE, points, xy)
+    np.testing.assert_array_equal(np.isinf(ahead), z <= 0)
 
 
 def test_wrong_correspondences_are_no_inliers():

@@ -13,6 +13,7 @@ from types import TracebackType
 import numpy as np
 
 from xdesc_jax.colmap.bindings.api import open_database, pycolmap
+from xdesc_jax.colmap.camera_models import focals
 from xdesc_jax.colmap.model import Camera
 
 # --- Cameras -------------------------------------------------------------------------------------------------
@@ -31,8 +32,8 @@ def exif_camera(photo: Path) -> Camera:
 
 
 def _camera(camera: pycolmap.Camera) -> Camera:
-    params = tuple(camera.params.tolist())
-    return Camera(camera.model.name, camera.width, camera.height, params, camera.has_prior_focal_length)
+    params, known = tuple(camera.params.tolist()), camera.has_prior_focal_length or not focals(camera.model.name)
+    return Camera(camera.model.name, camera.width, camera.height, params, known)
 
 
 # --- Databases -----------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from xdesc_jax.colmap.bindings.api import pycolmap
+from xdesc_jax.colmap.camera_models import focals
 from xdesc_jax.colmap.model import Camera, Pose
 
 MIN_POINTS = 3
@@ -29,7 +30,7 @@ class PoseEstimate:
     Attributes:
         pose: world to camera.
         inlier: [M] bool.
-        error_px: [M], distance of each projected 3D point from its image point; inf behind the camera.
+        error_px: [M], distance of each projected 3D point from its image point; inf where the camera cannot see it.
         covariance: [6, 6] of a small rotation w (rad), then of a small change dt of the translation (map units), for
             keypoints off by 1 px: x_camera = exp([w]x) R x_world + t + dt. None where it cannot be computed.
         position_covariance: [3, 3] of the camera's position in the world (map units), from the same; it does not
@@ -73,7 +74,7 @@ def estimate_pose(
     estimation, refinement = pycolmap.AbsolutePoseEstimationOptions(), pycolmap.AbsolutePoseRefinementOptions()
     estimation.ransac.max_error = max_error_px
     estimation.ransac.random_seed = seed
-    estimation.estimate_focal_length = refinement.refine_focal_length = not camera.known
+    estimation.estimate_focal_length = refinement.refine_focal_length = not camera.known and focals(camera.model) > 0
     intrinsics = _intrinsics(camera)
     middle = np.median(points, axis=0)  # wrong points far away do not pull it
     found: dict[str, Any] | None = pycolmap.estimate_and_refine_absolute_pose(
@@ -89,7 +90,7 @@ def estimate_pose(
     if not (np.isfinite(pose.rotation).all() and np.isfinite(pose.translation).all()):
         return None
     covariance, of_position = _covariances(found.get("covariance"), pose, middle)
-    errors = _errors_px(xy, points - middle, pose, intrinsics)
+    errors = _residuals_px(intrinsics, pose, points - middle, xy)
     return PoseEstimate(
         pose.moved(middle), np.asarray(mask, bool), errors, covariance, of_position,
         float(intrinsics.mean_focal_length()),
@@ -123,13 +124,17 @@ def _cross(a: np.ndarray) -> np.ndarray:
     return np.array([[0, -a[2], a[1]], [a[2], 0, -a[0]], [-a[1], a[0], 0]])
 
 
-def _errors_px(xy: np.ndarray, points: np.ndarray, pose: Pose, intrinsics: pycolmap.Camera) -> np.ndarray:
-    seen = points @ pose.rotation.T + pose.translation
-    ahead = np.flatnonzero(seen[:, 2] > 0)
-    errors = np.full(len(xy), np.inf)
-    if len(ahead):
-        projected = np.asarray(intrinsics.img_from_cam(seen[ahead]), np.float64).reshape(-1, 2)
-        errors[ahead] = np.linalg.norm(projected - xy[ahead], axis=1)
+def residuals_px(camera: Camera, pose: Pose, points: np.ndarray, xy: np.ndarray) -> np.ndarray:
+    """Distances of projected points [M, 3] from positions [M, 2]; inf where the camera cannot see a point.
+
+    COLMAP says which: no camera but a spherical one sees what is behind it.
+    """
+    return _residuals_px(_intrinsics(camera), pose, points, xy)
+
+
+def _residuals_px(camera: pycolmap.Camera, pose: Pose, points: np.ndarray, xy: np.ndarray) -> np.ndarray:
+    projected = np.asarray(camera.img_from_cam(points @ pose.rotation.T + pose.translation), np.float64).reshape(-1, 2)
+    errors = np.linalg.norm(projected - xy, axis=1)
     return np.where(np.isfinite(errors), errors, np.inf)
 
 

@@ -34,14 +34,6 @@ class NewPhoto:
     point: np.ndarray
 
 
-def residuals_px(camera: Camera, pose: Pose, points: np.ndarray, xy: np.ndarray) -> np.ndarray:
-    """Distances of projected points [M, 3] from positions [M, 2]; inf behind the camera."""
-    seen = points @ pose.rotation.T + pose.translation
-    projected = np.asarray(_camera(camera).img_from_cam(seen)).reshape(-1, 2)
-    distance = np.linalg.norm(projected - xy, axis=1)
-    return np.where((seen[:, 2] > 0) & np.isfinite(distance), distance, np.inf)
-
-
 def add_photos(model: Path, out: Path, photos: Sequence[NewPhoto]) -> None:
     """Writes a copy of a model with further photos, each with a camera, a rig and a frame of its own.
 

@@ -14,6 +14,7 @@ from typing import Any
 from xdesc_jax.colmap.foreign import bundler, nvm, openmvg, opensfm, transforms
 from xdesc_jax.colmap.foreign.scene import Scene
 from xdesc_jax.colmap.model import Camera, Pose
+from xdesc_jax.colmap.model_files import PARTS
 from xdesc_jax.files.whole import read_json
 
 # In a folder; of several the first.
@@ -79,7 +80,7 @@ def files_of(path: Path | str) -> list[Path]:
     """
     path = Path(path)
     if (file := find(path)) is None:
-        return sorted(file for file in path.glob("*") if file.suffix in (".bin", ".txt"))
+        return sorted(file for file in path.glob("*") if file.stem in PARTS and file.suffix in (".bin", ".txt"))
     if file.suffix == ".json":
         return [file, *(beside for beside in [file.with_name(opensfm.TRACKS)] if beside.is_file())]
     return [file, *([bundler.list_of(file)] if _first(file) == "#" else [])]
