@@ -16,6 +16,7 @@ from xdesc_jax import console
 from xdesc_jax.console import progress
 from xdesc_jax.console.messages import Handler
 from xdesc_jax.console.tables import fold, lay_out
+from xdesc_jax.console.words import did_you_mean
 
 LIKE_MARKUP = "photos [/x] [bold]b"
 DESCRIPTORS = ["brief", "sift", "opencv-sift", "hardnet-xdesc", "sosnet-xdesc", "tfeat", "beblid-512"]
@@ -405,3 +406,9 @@ def test_an_error_is_one_line_whatever_a_file_holds(as_command, capsys):
     told = capsys.readouterr().err
     assert told.startswith("error: a.h5: version is array([[0.],   [0.]])\ufffd[2J, expected xxx")
     assert told.endswith("xxx a number\n") and told.count("\n") == 1 and len(told) < 1600
+
+
+def test_a_name_that_is_not_known_is_asked_after():
+    assert did_you_mean("sfit", ["sift", "disk", "brief"]) == "; did you mean sift?"
+    assert did_you_mean("aliked", ["aliked-n16", "aliked-n32", "orb"]) == "; did you mean aliked-n32, aliked-n16?"
+    assert did_you_mean("aliked", ["aliked-n16", "orb"], cutoff=0.9) == did_you_mean("aliked", []) == ""

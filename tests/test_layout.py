@@ -15,8 +15,8 @@ PACKAGE = ROOT / "xdesc_jax"
 # From the ground up. A folder, or a module of the root, imports from floors below its own alone, also inside
 # functions and for types. `__main__` and the face of the package, `__init__`, stand outside.
 TOWER = [
-    {"plugins"},
-    {"console", "descriptors", "files"},
+    {"console", "plugins"},
+    {"descriptors", "files"},
     {"config", "pretrained", "colmap", "reports"},
     {"networks"},
     {"features"},

@@ -10,7 +10,6 @@ different code (`sift`, `colmap-sift`, `opencv-sift`) are different descriptors.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import importlib
 from collections.abc import Callable
 from typing import Any, Literal
@@ -366,8 +365,9 @@ def get_entry(name: str) -> Entry:
     """The registry entry of `name`; an unknown name raises ValueError with near names."""
     load_plugins()
     if name not in _REGISTRY:
-        near = difflib.get_close_matches(name, _REGISTRY, n=3)
-        hint = f"; did you mean {', '.join(near)}?" if near else ""
+        from xdesc_jax.console.words import did_you_mean
+
+        hint = did_you_mean(name, _REGISTRY)
         raise ValueError(f"unknown descriptor {name!r}{hint} (known: {', '.join(sorted(_REGISTRY))})")
     return _REGISTRY[name]
 

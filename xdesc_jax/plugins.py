@@ -11,8 +11,11 @@ import importlib
 import importlib.metadata
 import os
 import runpy
+from collections.abc import Callable
+from typing import Any
 
 PLUGINS = "XDESC_PLUGINS"
+_GROUP = "xdesc_jax.descriptors"
 
 
 @functools.cache
@@ -22,15 +25,17 @@ def load_plugins() -> None:
     as in PATH. Worker processes inherit the variable.
 
     Raises:
-        ValueError: a file or module that cannot be imported.
+        ValueError: a file or module that cannot be imported, or one that fails as it is; names it.
     """
-    for point in importlib.metadata.entry_points(group="xdesc_jax.descriptors"):
-        point.load()
+    for point in importlib.metadata.entry_points(group=_GROUP):
+        package = f" of the package {point.dist.name}" if point.dist is not None else ""
+        _load(f"{point.value}{package}", point.load)
     for plugin in filter(None, os.environ.get(PLUGINS, "").split(os.pathsep)):
-        try:
-            if plugin.endswith(".py"):
-                runpy.run_path(plugin)
-            else:
-                importlib.import_module(plugin)
-        except (ImportError, OSError) as error:
-            raise ValueError(f"plugin {plugin}: cannot be imported ({error})") from error
+        _load(plugin, functools.partial(runpy.run_path if plugin.endswith(".py") else importlib.import_module, plugin))
+
+
+def _load(plugin: str, load: Callable[[], Any]) -> None:
+    try:
+        load()
+    except Exception as error:  # it may do anything
+        raise ValueError(f"plugin {plugin}: cannot be imported ({type(error).__name__}: {error})") from error

@@ -235,6 +235,19 @@ def test_weights_stay_as_the_model_stores_them_unless_another_dtype_is_asked_for
     assert all(map(equal, model_file.load(out).networks.values(), small.networks.values()))
 
 
+def test_a_model_that_was_calibrated_anew_is_another_and_its_file_may_be_calibrated(tmp_path, capsys):
+    bundle = small_translators.encoder_decoder()
+    model, held = bundle.save(tmp_path / "model.safetensors"), bundle.ratios
+    words = ["export", str(model), str(tmp_path / "m.npz"), "--format", "npz"]
+    assert cli.main(words) == 0
+    model_file.save_ratios(tmp_path / "m.npz", tmp_path / "m.npz", held | {"grid": 0.7})
+    assert cli.main(words) == 0 and "up to date" in capsys.readouterr().out
+    model_file.save_ratios(model, model, held | {"grid": 0.8})
+    assert cli.main(words) == 2 and "another configuration" in capsys.readouterr().err
+    assert cli.main([*words, "--overwrite"]) == 0 and cli.main(words) == 0
+    assert Translator.load(tmp_path / "m.npz").ratio("grid", "grid") == 0.8 and "up to date" in capsys.readouterr().out
+
+
 def test_one_encoder_of_an_int8_model_is_int8(tmp_path):
     small = quantized(small_translators.encoder_decoder(), "int8")
     model, sizes = small.save(tmp_path / "model.safetensors", "int8"), {}

@@ -92,6 +92,14 @@ def test_keypoints_are_taken_from_a_file_that_does_not_name_its_descriptor(photo
     for name in NAMES:
         assert_same(read(first, "opencv-sift")[name], read(second, "opencv-sift")[name])
     with h5py.File(tmp_path / "hloc.h5", "a") as file:
+        for name in NAMES:
+            file[name]["oris"][...] = np.rad2deg(file[name]["oris"][...])  # as hloc's own of SIFT
+    turned = extract(photos, tmp_path / "turned", descriptors=("opencv-sift",), keypoints=source)
+    for name in NAMES:
+        kept, found = read(first, "opencv-sift")[name], read(turned, "opencv-sift")[name]
+        np.testing.assert_allclose(found.oris, kept.oris, atol=1e-5)
+        assert np.abs(found.descriptors - kept.descriptors).max() <= 1
+    with h5py.File(tmp_path / "hloc.h5", "a") as file:
         del file["a.png/scales"]
         file["a.png/scales"] = np.ones(3)
     with pytest.raises(ValueError, match=r"hloc.h5: features of 'a.png'.*scales has shape \(3,\)"):

@@ -127,6 +127,24 @@ def test_half_precision_of_hloc_becomes_float32(tmp_path):
         FeatureStore(path)
 
 
+def test_degrees_of_hloc_become_radians_and_nothing_else_does(tmp_path):
+    """hloc's extractor of SIFT writes `oris` in degrees; ours, and what others write in radians, stay."""
+    angles = np.array([-3.1, 0.02, 1.5, 6.2], np.float32)
+    for name, oris in {"hloc": np.rad2deg(angles).astype(np.float16), "others": angles}.items():
+        with h5py.File(tmp_path / name, "w") as file:
+            group = file.create_group("a.jpg")
+            group["keypoints"], group["descriptors"] = np.ones((4, 2), np.float16), np.eye(5, 4)
+            group["scales"], group["oris"] = np.ones(4, np.float16), oris
+        with FeatureStore(tmp_path / name, DescriptorSpec("theirs", 5)) as store:
+            for found in (store.read("a.jpg").oris, store.frames("a.jpg")["oris"]):
+                assert found.dtype == np.float32
+                np.testing.assert_allclose(found, angles, atol=1.5e-3 if name == "hloc" else 0)
+    degrees = np.array([90.0, 180.0, 270.0], np.float32)
+    path = write(tmp_path / "a.h5", {"a": features(3, oris=degrees)})
+    with FeatureStore(path) as store:
+        np.testing.assert_array_equal(store.read("a").oris, degrees)
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_root_sift_of_hloc_is_read_as_the_bytes_of_colmap(tmp_path, dtype):
     path, root = tmp_path / "hloc.h5", np.sqrt(np.random.default_rng(0).dirichlet(np.full(128, 0.5), 4))

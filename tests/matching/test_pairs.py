@@ -56,7 +56,7 @@ def test_one_known_photo_tells_where_a_name_with_blanks_ends(tmp_path):
 def test_a_slip_of_a_rule_is_answered_with_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for slip, rule in (("exhuastive", "exhaustive"), ("sequental:10", "sequential:10"), ("retreival", "retrieval")):
-        with pytest.raises(FileNotFoundError, match=f"no such pair list; did you mean '{rule}'\\? .*'retrieval:20'"):
+        with pytest.raises(FileNotFoundError, match=f"no such pair list; did you mean {rule}\\? .*'retrieval:20'"):
             read_pairs(Path(slip), [], [])
     with pytest.raises(FileNotFoundError, match=r"lists/mine.txt: no such pair list \(or 'exhaustive'"):
         read_pairs(Path("lists/mine.txt"), [], [])

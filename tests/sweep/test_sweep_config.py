@@ -57,7 +57,7 @@ def test_fields_of_one_part_change_together():
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("loss.alhpa", 1.0, r"unknown field 'loss.alhpa'; did you mean 'loss.alpha'\?"),
+        ("loss.alhpa", 1.0, r"unknown field 'loss.alhpa'; did you mean loss.alpha\?"),
         ("loss", 1.0, "unknown field 'loss'"),
         ("zzz", 1.0, "unknown field 'zzz'; fields are descriptors, "),
         ("seed", 1.5, "seed is 1.5, expected int"),

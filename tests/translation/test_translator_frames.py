@@ -6,6 +6,7 @@ import dataclasses
 import json
 import sqlite3
 
+import h5py
 import numpy as np
 import pytest
 
@@ -123,6 +124,17 @@ def test_a_feature_file_without_them_is_named(model, tmp_path, capsys):
     )
     assert "in.h5: 'a.jpg': rows of 'turned' come without the scales and orientations" in capsys.readouterr().err
     assert not (tmp_path / "out.h5").exists()
+
+
+def test_a_photo_without_keypoints_lacks_none(model, tmp_path):
+    seen = frames(9)
+    path = store(tmp_path / "in.h5", {"scales": seen[:, 0], "oris": seen[:, 1]})
+    with h5py.File(path, "a") as file:
+        file["blank.jpg/keypoints"], file["blank.jpg/descriptors"] = np.zeros((0, 2)), np.zeros((12, 0), np.uint8)
+    words = ["translate", str(path), str(tmp_path / "out.h5"), "--target", "upright", "--model", str(model)]
+    assert cli.main(words) == 0
+    with FeatureStore(tmp_path / "out.h5") as found:
+        assert [len(photo) for _, photo in found] == [9, 0]
 
 
 def test_an_array_takes_them_from_another(bundle, model, tmp_path, capsys):

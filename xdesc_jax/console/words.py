@@ -1,10 +1,12 @@
-"""Values as people read them: numbers with thousands separators, paths as they were given, plurals that agree.
+"""Values as people read them: numbers with thousands separators, paths as they were given, plurals that agree; and what
+a name that is not known may have meant.
 
 In: values of any kind. Out: text of one line.
 """
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -20,6 +22,21 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
         plural: where it is not `noun` with an s.
     """
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """The names most like an unknown one as a question behind what is said of it: '; did you mean sift, disk?'.
+
+    Args:
+        name: that is not known.
+        known: those that are.
+        cutoff: how alike names have to be, of 1 for the same, by `difflib`.
+
+    Returns:
+        The question with at most three names, the most alike first; '' where none is.
+    """
+    near = difflib.get_close_matches(name, list(known), n=3, cutoff=cutoff)
+    return f"; did you mean {', '.join(near)}?" if near else ""
 
 
 def shown(value: Any) -> str:

@@ -9,7 +9,7 @@ reproduces the sample.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -134,8 +134,8 @@ def _check(
 
 
 def _export_bundle(run: Path, out: Path, bundle: Bundle, overwrite: bool) -> Path:
-    expected = config_hash([_hash(bundle), bundle.storage])
-    if already_done(out, _found_hash(out), expected, overwrite):
+    expected = config_hash([_hash(bundle), bundle.storage, bundle.ratios])
+    if already_done(out, _found_hash(out, bundle.ratios), expected, overwrite):
         console.up_to_date(out)
         return out
     with staged(out) as temporary, console.status(f"writing and checking {out}"):
@@ -328,10 +328,11 @@ def _hash(bundle: Bundle) -> str:
     return config_hash([bundle.config, bundle.provenance, bundle.space_id])
 
 
-def _found_hash(out: Path) -> str | None:
+def _found_hash(out: Path, ratios: Collection[str]) -> str | None:
+    """Of the model that a file holds, with those of its ratios that count: it may have been calibrated since."""
     try:
         found = load(out)
-        return config_hash([_hash(found), found.storage])
+        return config_hash([_hash(found), found.storage, {key: found.ratios.get(key) for key in ratios}])
     except (OSError, ValueError):
         return None
 

@@ -5,6 +5,7 @@ orientation in radians from x towards y (clockwise as one sees it, y points down
 they lie in its file: EXIF orientation is never applied, by COLMAP neither. None where nothing is known of them.
 
     feature files       `scales` sigma, `oris` radians; or `affine` [N, 2, 2], of which COLMAP's reading is taken
+    hloc's of SIFT      `scales` sigma, `oris` degrees in the same sense
     COLMAP databases    4 columns: x, y, sigma, radians; 6: x, y and the shape a11 a12 a21 a22; 2: none
     OpenCV              `size`, the diameter of sigma's circle, of ORB's own keypoints 18 sigma (`ORB_SIGMAS`), and
                         `angle` in degrees in the same sense
@@ -12,11 +13,13 @@ they lie in its file: EXIF orientation is never applied, by COLMAP neither. None
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
 
 from xdesc_jax.features.keypoints import from_colmap, read_shapes
+from xdesc_jax.networks.frames import MOST_TURN
 
 # How wide ORB's patch is. AP on the Oxford sequences with SIFT keypoints: .43 at 12 or 13.5 sigma, .45 at 18.
 ORB_SIGMAS = 18.0
@@ -45,6 +48,17 @@ def of_fields(
     if scales is not None and oris is not None:
         return np.stack([scales, oris], axis=1).astype(np.float32)
     return None if affine is None else np.stack(read_shapes(affine), axis=1).astype(np.float32)
+
+
+def of_others(fields: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What a feature file that is not ours has of a photo's keypoints, as ours have it: `oris` in radians.
+
+    hloc writes them in degrees. No radian is beyond a full turn, while of degrees nearly all are.
+    """
+    found = dict(fields)
+    if "oris" in found and (np.abs(found["oris"]) > MOST_TURN).any():
+        found["oris"] = np.deg2rad(found["oris"], dtype=np.float32)
+    return found
 
 
 def of_usable(frames: np.ndarray | None, usable: np.ndarray) -> np.ndarray | None:

@@ -8,7 +8,6 @@ is the very one that the authors published. Imports no jax itself; a descriptor'
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import hashlib
 import json as json_text
 import os
@@ -25,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from xdesc_jax import console, pretrained
+from xdesc_jax.console.words import did_you_mean
 from xdesc_jax.descriptors import get_entry, registered, resolve
 from xdesc_jax.features.releases import RELEASES, Release
 from xdesc_jax.features.weights import is_torch_file, read_arrays, require_torch, write_arrays
@@ -216,8 +216,7 @@ def arrays_digest(arrays: Mapping[str, np.ndarray]) -> str:
 def _release(name: str) -> Release:
     if name in RELEASES:
         return RELEASES[name]
-    near = difflib.get_close_matches(name, RELEASES, n=3)
-    hint = f"; did you mean {', '.join(near)}?" if near else ""
+    hint = did_you_mean(name, RELEASES)
     raise ValueError(f"no official weights of {name!r} are known{hint} (known: {', '.join(RELEASES)})")
 
 

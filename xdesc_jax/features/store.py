@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xdesc_jax.descriptors import UNIT_TOLERANCE, DescriptorSpec, as_spec, get_spec, in_stored_dtype, row_norms
+from xdesc_jax.features.frames import of_others
 from xdesc_jax.files.hdf5 import DAMAGE, Writer, array, content, dataset, found_attribute, groups_with, open_file
 from xdesc_jax.files.whole import parse_json
 
@@ -220,11 +221,11 @@ class FeatureStore:
             raise _Disagreement(f"{self.path}: {name!r}: keypoints have shape {shape}, expected [N, 2]")
         return int(shape[0])
 
-    @staticmethod
-    def _optional(group: h5py.Group, count: int) -> dict[str, np.ndarray]:
-        return {
+    def _optional(self, group: h5py.Group, count: int) -> dict[str, np.ndarray]:
+        found = {
             key: array(group, key, dtype, (count, *rest)) for key, (rest, dtype) in _OPTIONAL.items() if key in group
         }
+        return found if "origin" in self.attributes else of_others(found)
 
     @contextlib.contextmanager
     def reading(self, name: str) -> Iterator[h5py.Group]:

@@ -87,8 +87,7 @@ class QueryFeatures:
                 f"but the model has {self._translator.describe()}"
             )
         stream = self._translator.stream(held.name, target.name, storage=target.binary)
-        # Without rows, none is missing: a way is asked for before any query is read.
-        frames = of_usable(self._frames, self.usable) if len(self._canonical) else np.ones((0, 2))
+        frames = of_usable(self._frames, self.usable)
         positions = np.where(self.usable[:, None], self.keypoints, 0)  # of the others, rows are zero
         rows = stream(self._canonical, where="the query", frames=frames, positions=positions, view=view)
         self.warnings += [text for category, text in stream.findings() if category is DeviationWarning]

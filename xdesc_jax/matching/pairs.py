@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import array
 import dataclasses
-import difflib
 import hashlib
 import json
 from collections.abc import Collection, Iterator, Sequence
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from xdesc_jax.console.words import did_you_mean
 from xdesc_jax.files.text_list import BLANKS, Line, known_form, numbered_lines
 
 Pair = tuple[str, str]
@@ -135,9 +135,9 @@ def read_pairs(path: Path, names0: Sequence[str], names1: Sequence[str]) -> Pair
 
 def _meant(path: Path) -> str:
     """The rule that was meant, as a question, where a path is a slip of one."""
-    word, colon, number = str(path).partition(":")
-    near = difflib.get_close_matches(word, ("exhaustive", "sequential", "gps", "retrieval"), n=1, cutoff=0.7)
-    return f"; did you mean '{near[0]}{colon}{number}'?" if near else ""
+    _, colon, number = str(path).partition(":")
+    rules = [rule + colon + number for rule in ("exhaustive", "sequential", "gps", "retrieval")]
+    return did_you_mean(str(path), rules, cutoff=0.8)
 
 
 def pair_line(query: str, database: str) -> str:

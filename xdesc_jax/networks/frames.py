@@ -24,7 +24,7 @@ KEYPOINT, IMAGE = "keypoint", "image"
 COLUMNS = 2  # of a frame: sigma, orientation
 HARMONICS = 4
 MIDDLE, SPREAD = 1.5, 2.0  # bring log2 of the sigmas of SIFT keypoints, .8 to 15 px, to about -1 to 1
-_MOST_TURN = 2 * np.pi + 0.01  # what an orientation in radians may reach
+MOST_TURN = 2 * np.pi + 0.01  # what an orientation in radians may reach
 
 
 def width(harmonics: int) -> int:
@@ -98,7 +98,7 @@ def check(frames: np.ndarray, rows: int, where: str = "") -> np.ndarray:
         row = int(np.argmax(bad))
         told = found[row].tolist()
         raise ValueError(f"{at}the frame of keypoint {row} is {told}, expected a sigma over 0 and an angle")
-    if (far := np.abs(found[:, 1]) > _MOST_TURN).any():
+    if (far := np.abs(found[:, 1]) > MOST_TURN).any():
         row = int(np.argmax(far))
         angle = found[row, 1]
         raise ValueError(f"{at}the orientation of keypoint {row} is {angle:g}, expected radians: are they degrees?")

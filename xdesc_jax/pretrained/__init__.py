@@ -21,10 +21,10 @@ A card is a JSON object; it may hold more than this:
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 from typing import Any, Literal
 
+from xdesc_jax.console.words import did_you_mean
 from xdesc_jax.files import dry_run
 from xdesc_jax.files.whole import read_json
 from xdesc_jax.pretrained import hub
@@ -121,8 +121,7 @@ def _near(name: str, known: list[str]) -> str:
     """Near names as a question, of a path only its very name, and what there is."""
     named = Path(name)
     if named.name != name or named.suffix:
-        near = [stem for stem in known if stem == named.stem]
+        hint = did_you_mean(named.stem, known, cutoff=1)
     else:
-        near = difflib.get_close_matches(name, known, n=3, cutoff=0.7)
-    hint = f"; did you mean {', '.join(near)}?" if near else ""
+        hint = did_you_mean(name, known, cutoff=0.7)
     return f"{hint} (there {'are ' + ', '.join(known) if known else 'is none'})"

@@ -7,7 +7,6 @@ In: a `configs/sweep_*.py` file whose `get_config()` returns a `SweepConfig`. Ou
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol, get_args, get_origin
@@ -16,6 +15,7 @@ import numpy as np
 
 from xdesc_jax.config import TrainConfig, leaves, replaced
 from xdesc_jax.console import warn
+from xdesc_jax.console.words import did_you_mean
 from xdesc_jax.files.whole import config_hash
 
 
@@ -158,9 +158,8 @@ def override(config: TrainConfig, values: Mapping[str, Any]) -> tuple[TrainConfi
     typed = {}
     for field, value in values.items():
         if field not in flat:
-            near = difflib.get_close_matches(field, flat, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"fields are {', '.join(flat)}"
-            raise ValueError(f"sweep: unknown field {field!r}; {hint}")
+            hint = did_you_mean(field, flat, cutoff=0.8) or f"; fields are {', '.join(flat)}"
+            raise ValueError(f"sweep: unknown field {field!r}{hint}")
         typed[field] = _typed(value, flat[field].hint, field)
     try:
         return replaced(config, typed), typed

@@ -222,6 +222,8 @@ class Stream:
     def _checked(self, frames: np.ndarray | None, n: int, where: str) -> np.ndarray | None:
         if not self.takes_frames:
             return None
+        if frames is None and n == 0:  # without rows, none is missing
+            return np.zeros((0, frame_form.COLUMNS), np.float32)
         if frames is not None:
             frames = frame_form.check(frames, n, where)
             if self._sizes is not None:

@@ -6,7 +6,6 @@ the model's joint space (see `stream`). Imports numpy alone.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import numpy as np
 
 from xdesc_jax import pretrained
 from xdesc_jax.config import ContextConfig
+from xdesc_jax.console.words import did_you_mean
 from xdesc_jax.descriptors import EMBEDDING_PREFIX, DescriptorSpec, from_stored
 from xdesc_jax.pretrained import hub
 from xdesc_jax.translation import bundle as model_file
@@ -268,8 +268,7 @@ class Translator:
             return self.embedding_spec
         if name not in self.specs:
             joint = [EMBEDDING] if self.embedding_spec is not None else []
-            near = difflib.get_close_matches(name, self.names + joint, n=3)
-            hint = f"; did you mean {', '.join(near)}?" if near else ""
+            hint = did_you_mean(name, self.names + joint)
             raise ValueError(f"{self._where}: no descriptor {name!r}, it has {self.describe()}{hint}")
         return self.specs[name]
 

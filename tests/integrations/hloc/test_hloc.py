@@ -11,6 +11,7 @@ import pytest
 
 from tests.support import hloc_stand_in
 from tests.support.blob_photos import write_blobs
+from tests.support.framed_translators import framed_translator, frames, rows
 from tests.support.place import WIDTH, exact_translator
 from xdesc_jax.descriptors import DescriptorSpec, register, registered, unit_rows
 from xdesc_jax.features.extract import ExtractSettings, extract_photo
@@ -115,6 +116,21 @@ def test_two_descriptors_match_through_a_translator(hloc, translator, mode):
     np.testing.assert_array_equal(found["matches0"][kept], expected[kept])
     assert kept.sum() >= 25 and found["matches0"].dtype == np.int64
     assert ((found["matching_scores0"] > 0) == kept).all()
+
+
+@pytest.mark.parametrize("sides", [(0,), (1,), (0, 1)])
+def test_orientations_may_be_the_degrees_of_hlocs_own_sift(tmp_path, sides):
+    model, seen = framed_translator().save(tmp_path / "model.safetensors"), frames(19)
+    photo = {"keypoints": np.zeros((19, 2)), "descriptors": rows(19)["turned"].T, "scales": seen[:, 0]}
+    conf = {"descriptor": "turned", "translator": str(model), "mode": "directional", "target": "upright"}
+
+    def found(in_degrees):
+        oris = [np.rad2deg(seen[:, 1]) if side in in_degrees else seen[:, 1] for side in (0, 1)]
+        data = {f"{key}{side}": value for side in (0, 1) for key, value in (photo | {"oris": oris[side]}).items()}
+        return PairMatching.of(conf)(data)
+
+    np.testing.assert_array_equal(found(sides)["matches0"], found(())["matches0"])
+    assert (found(())["matches0"] == np.arange(19)).all()
 
 
 def test_packed_bits_that_became_floats_match_as_bits():

@@ -6,8 +6,7 @@ In: a name. Out: the benchmark. A further one is a module of this folder, its li
 
 from __future__ import annotations
 
-import difflib
-
+from xdesc_jax.console.words import did_you_mean
 from xdesc_jax.evaluate.benchmarks.ablations import BENCHMARK as ABLATIONS
 from xdesc_jax.evaluate.benchmarks.cross.benchmark import BENCHMARK as CROSS
 from xdesc_jax.evaluate.benchmarks.hpatches_patches import BENCHMARK as HPATCHES_PATCHES
@@ -42,7 +41,6 @@ BENCHMARKS: dict[str, Benchmark] = {
 def benchmark(name: str) -> Benchmark:
     """A benchmark; an unknown name raises ValueError with near ones."""
     if name not in BENCHMARKS:
-        near = difflib.get_close_matches(name, BENCHMARKS, n=2, cutoff=0.4)
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        hint = did_you_mean(name, BENCHMARKS, cutoff=0.4)
         raise ValueError(f"no benchmark is called {name!r}{hint} (there are {', '.join(BENCHMARKS)})")
     return BENCHMARKS[name]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from xdesc_jax import pretrained
-from xdesc_jax.features.frames import of_fields
+from xdesc_jax.features.frames import of_fields, of_others
 from xdesc_jax.integrations.hloc.extraction import checked
 from xdesc_jax.localization.query_features import QueryFeatures
 from xdesc_jax.matching.feature_set import Held
@@ -70,7 +70,8 @@ class PairMatching:
 
         Args:
             data: of each photo, behind its number 0 or 1: `keypoints` [N, 2], `descriptors` [D, N] of any float type
-                (packed bits as numbers, too), and where the model takes frames `scales` and `oris` [N].
+                (packed bits as numbers, too), and where the model takes frames `scales` and `oris` [N], radians or,
+                as of hloc's own SIFT, degrees.
 
         Returns:
             matches0 [N0] int64, row of the second photo or -1, and matching_scores0 [N0] float32.
@@ -91,5 +92,5 @@ class PairMatching:
         # hloc makes floats of all arrays, and half ones of those it stores.
         rows = np.rint(rows).astype(np.uint8) if held.spec.binary else rows.astype(np.float32)
         fields = {key: data[f"{key}{side}"] for key in ("scales", "oris", "affine") if f"{key}{side}" in data}
-        photo = QueryFeatures(held, data[f"keypoints{side}"], rows, self._translator, of_fields(**fields))
+        photo = QueryFeatures(held, data[f"keypoints{side}"], rows, self._translator, of_fields(**of_others(fields)))
         return photo.rows(self.route.target)
