@@ -49,7 +49,7 @@ def check_members(members: Sequence[Member], info: RecordInfo, devices: Devices,
     if (limit := devices.memory_bytes) is None:
         return
     sizes: dict[str, int] = {}
-    for group in plan.groups(members, population):
+    for group in plan.groups(members, population, partial(inputs.frame_of, info)):
         for member in group:
             kind = config_hash([plan.architecture(member.config), member.config.descriptors])
             sizes[member.name] = sizes[kind] = sizes.get(kind) or state_bytes(member.config, info)

@@ -138,6 +138,11 @@ def choose_specs(info: RecordInfo | None, config: TrainConfig) -> dict[str, Desc
     return specs
 
 
+def frame_of(info: RecordInfo | None, config: TrainConfig) -> str:
+    """The frame of a run's joint space; raises ValueError as `choose_specs`."""
+    return frame_form.space_of(choose_specs(info, config), config.model.frame)
+
+
 def takes_frames(specs: Mapping[str, DescriptorSpec], config: TrainConfig) -> bool:
     """Whether a network of the run takes the keypoints' frames."""
     networks = mlp.build_networks(specs, config.model)
