@@ -102,3 +102,17 @@ def test_members_of_two_frames_do_not_train_together(tmp_path, monkeypatch):
     with pytest.raises(Reached):
         sweep(config=settings, data=data, workdir=tmp_path / "w")
     assert together == [[("a",)]]
+
+
+@pytest.mark.parametrize(("resident", "fits"), [(True, True), (False, False)])
+def test_context_is_refused_of_members_alone_that_do_not_hold_whole_photos(
+    toy_folder, tmp_path, monkeypatch, resident, fits
+):
+    def trained(*_):
+        raise Reached("reached")
+
+    monkeypatch.setattr(sweep_run, "train_group", trained)
+    settings = SweepConfig(BASE, members=({"model.context.of": "keypoint", "resident": resident},))
+    expected = (Reached, "reached") if fits else (ValueError, "set resident=True, or make records with --deal-by photo")
+    with pytest.raises(expected[0], match=expected[1]):
+        sweep(config=settings, data=toy_folder, workdir=tmp_path / "w")
