@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from xdesc_jax.config import JitterConfig, ModelConfig, TrainConfig
+from xdesc_jax.config import ContextConfig, JitterConfig, ModelConfig, TrainConfig
 from xdesc_jax.data import open_source
 from xdesc_jax.data.schema import RecordInfo
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, get_spec
@@ -132,6 +132,12 @@ def test_a_cut_statistics_file_is_named(tmp_path):
     (tmp_path / "statistics.npz").write_bytes(b"PK\x03\x04 and then nothing")
     with pytest.raises(ValueError, match="statistics.npz"):
         Statistics.load(tmp_path / "statistics.npz")
+
+
+def test_patches_have_no_neighbours():
+    model = ModelConfig(context=ContextConfig(of="keypoint"))
+    with pytest.raises(ValueError, match="inputs is 'patches' with model.context.of 'keypoint': patches have no neigh"):
+        inputs.choose_specs(None, TrainConfig(inputs="patches", descriptors=("sift",), model=model))
 
 
 def test_descriptors_of_patches_must_be_named():

@@ -116,11 +116,14 @@ def choose_specs(info: RecordInfo | None, config: TrainConfig) -> dict[str, Desc
     """The descriptors of a run, in the configuration's order.
 
     Raises:
-        ValueError: fewer than one, or one that the records lack.
+        ValueError: fewer than one, one that the records lack, or inputs that do not tell what the networks take.
     """
     if config.inputs == "patches":
         if not config.descriptors:
             raise ValueError("descriptors: name them where they are computed from patches")
+        if config.model.context.of != "none":
+            told = f"inputs is 'patches' with model.context.of {config.model.context.of!r}"
+            raise ValueError(f"{told}: patches have no neighbours; encoders that look at them need 'columns'")
         specs = {name: get_spec(name) for name in config.descriptors}
         if takes_frames(specs, config):
             raise ValueError(
