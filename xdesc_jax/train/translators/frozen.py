@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from xdesc_jax.config import TrainConfig, replaced
+from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.files.whole import atomic, content_hash
 from xdesc_jax.networks import mlp
+from xdesc_jax.networks.frames import KEYPOINT
 from xdesc_jax.networks.mlp import Networks
 from xdesc_jax.train.translators.warmstart import scaled
 from xdesc_jax.translation import ratios
@@ -107,11 +109,21 @@ def check_start(start: Bundle | None, freeze: str, add: Sequence[str]) -> None:
         raise ValueError(f"--start: the model holds {sorted(start.specs)}, none of {list(add)}, which start from it")
 
 
-def like(config: TrainConfig, bundle: Bundle) -> TrainConfig:
-    """The configuration with the model's frame of the space and context of encoders, where it leaves them open."""
+def like(config: TrainConfig, bundle: Bundle, held: Mapping[str, DescriptorSpec]) -> TrainConfig:
+    """The configuration with the model's frame of the space and context of encoders, where it leaves them open.
+
+    Args:
+        config: its `descriptors` take part; empty for all that the records hold.
+        bundle: the model of --init.
+        held: the descriptors of the records by name. Where none of those that take part could look at neighbours as
+            the model's do, there is no context.
+    """
     if config.model.frame == "auto":
         config = replaced(config, {"model.frame": bundle.frame, "model.harmonics": bundle.harmonics})
     if config.model.context.of == "none" and bundle.context is not None:
+        names = [name for name in config.descriptors or held if name in held]
+        if bundle.context.of == "keypoint" and all(held[name].frame != KEYPOINT for name in names):
+            return config
         context = dataclasses.replace(bundle.context, least_share=config.model.context.least_share)
         config = replaced(config, {"model.context": context})
     return config

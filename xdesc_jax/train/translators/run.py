@@ -97,7 +97,7 @@ def train(
         config = taught(config, info.specs, teacher)
     config = with_added(config, None if config.inputs == "patches" else tuple(info.specs), bundle, freeze, new)
     if bundle is not None:
-        config = like(config, bundle)
+        config = like(config, bundle, info.specs)
     specs = inputs.choose_specs(info, config)
     devices = Devices.choose([config.batch_size], require_accelerator, steps_per_dispatch, backend)
     # What cannot be carried out must fail here, before anything is written.
