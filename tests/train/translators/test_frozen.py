@@ -246,6 +246,8 @@ def test_members_come_first_and_can_be_chosen(model):
     assert with_added(TrainConfig(), held, bundle, "all", (NEW,)).descriptors == ("toy-bits", "toy-plain", NEW)
     chosen = with_added(TrainConfig(descriptors=("toy-plain",)), held, bundle, "all", (NEW,))
     assert chosen.descriptors == ("toy-plain", NEW)
+    both = with_added(TrainConfig(descriptors=(NEW, "toy-plain")), held, bundle, "all", (NEW,))
+    assert both.descriptors == ("toy-plain", NEW)
 
 
 def test_the_command_line_takes_several_names(monkeypatch):

@@ -32,7 +32,7 @@ def with_added(
     """The configuration with the descriptors of a run that adds to a model: its members, then the new ones.
 
     Args:
-        config: its `descriptors` say which members take part; empty for all that the records hold.
+        config: its `descriptors` say which members take part; none for all that the records hold.
         held: the descriptors of the records; None where descriptors are computed from patches.
         bundle: the model of --init.
         freeze: 'all' or 'none'.
@@ -57,9 +57,10 @@ def with_added(
         raise ValueError(f"--add: the model already holds {known} (it holds {', '.join(bundle.specs)})")
     if held is not None and (missing := [name for name in add if name not in held]):
         raise ValueError(f"the records lack {missing}, which --add or --retrain names (they hold {', '.join(held)})")
-    if strange := [name for name in config.descriptors if name not in bundle.specs]:
+    named = tuple(name for name in config.descriptors if name not in add)
+    if strange := [name for name in named if name not in bundle.specs]:
         raise ValueError(f"descriptors: the model lacks {strange} (it holds {', '.join(bundle.specs)})")
-    members = config.descriptors or tuple(name for name in bundle.specs if held is None or name in held)
+    members = named or tuple(name for name in bundle.specs if held is None or name in held)
     if not members:
         raise ValueError(f"--add: the records hold none of the model's {', '.join(bundle.specs)}, expected one or more")
     if freeze == "all" and bundle.kind != "encoder_decoder":
