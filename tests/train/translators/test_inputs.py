@@ -128,6 +128,12 @@ def test_rows_have_a_length_of_their_own_where_they_are_neither_bits_nor_unit():
     ]
 
 
+def test_rows_without_a_descriptor_do_not_count_in_its_typical_norm():
+    rows = np.array([[3, 4], [0, 0], [0, 0], [5, 12]], np.float32)
+    assert inputs.typical_norm(rows) == pytest.approx(np.sqrt((25 + 169) / 2))
+    assert inputs.typical_norm(rows[1:3]) == 1
+
+
 def test_a_cut_statistics_file_is_named(tmp_path):
     (tmp_path / "statistics.npz").write_bytes(b"PK\x03\x04 and then nothing")
     with pytest.raises(ValueError, match="statistics.npz"):

@@ -46,8 +46,8 @@ class Statistics:
 
     Attributes:
         rows: mean, deviation and spread over photos of canonical rows, bits as 0 and 1.
-        scale: the root mean square norm where the descriptor is neither binary nor of unit length, else 1;
-            training divides by it, so that every translation loss is in units of a descriptor's length.
+        scale: the root mean square norm of the rows that have the descriptor, where it is neither binary nor of unit
+            length, else 1; training divides by it, so that every translation loss is in units of a descriptor's length.
         sample: up to 64 rows in stored form, aligned between descriptors where some rows have all of them; with
             context, all of one photo.
         frames: of the sample's keypoints, [n, 2] float32; None where the model takes none.
@@ -322,8 +322,10 @@ def plain(spec: DescriptorSpec) -> bool:
 
 
 def typical_norm(x: np.ndarray) -> float:
-    """Root mean square norm of rows [N, D]; 1 where all are zero."""
-    return float(np.sqrt(np.mean(np.sum(np.square(x), axis=1)))) or 1.0
+    """Root mean square norm of the rows of x [N, D] that are not zero, as where a descriptor lacks; 1 where all are."""
+    squares = np.sum(np.square(x), axis=1)
+    there = squares[squares > 0]
+    return float(np.sqrt(np.mean(there))) if len(there) else 1.0
 
 
 def _canonical(rows: np.ndarray, spec: DescriptorSpec) -> np.ndarray:
