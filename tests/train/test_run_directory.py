@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.support.in_use import check_refused_while_in_use
+from tests.support.stopped import Calls, Stopped
 from xdesc_jax.config import from_dict
 from xdesc_jax.files.claim import InUse, inside
 from xdesc_jax.train import hosts
@@ -37,6 +38,22 @@ def test_overwrite_takes_all_but_the_lock_of_who_holds_the_folder(tmp_path):
         assert list(run.iterdir()) == [inside(run)]
         with pytest.raises(InUse), claimed(run, "xdesc train"):
             pytest.fail("two of them")
+
+
+def test_a_run_whose_discarding_was_cut_short_is_still_one(tmp_path, monkeypatch):
+    """Whichever order a folder lists its files in."""
+    for name in ("a.npz", "config.json", "validation.json"):
+        (tmp_path / name).write_text("{}")
+    listed = sorted(tmp_path.iterdir())
+    monkeypatch.setattr(type(tmp_path), "iterdir", lambda _: iter(path for path in listed if path.exists()))
+    with monkeypatch.context() as patch:
+        calls = Calls(patch, type(tmp_path), "unlink")
+        calls.until = 2
+        with pytest.raises(Stopped):
+            clear(tmp_path, overwrite=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+    clear(tmp_path, overwrite=True)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_figure_that_was_not_finite_is_told_in_words():

@@ -56,7 +56,8 @@ def clear(run: Path, overwrite: bool, *, file: str = SETTINGS, kind: str = "run"
         raise FileExistsError(f"{run}: is not empty and holds no {kind}; choose another folder")
     if overwrite and hosts.is_lead() and run.exists():
         making(run)
-        for path in run.iterdir():
+        # The settings go last: without them, what a killed process left would not be known as a run.
+        for path in sorted(run.iterdir(), key=lambda path: path.name == file):
             if path.suffix != claim.SUFFIX:  # with which this process holds the folder
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
