@@ -37,7 +37,7 @@ class Reached(Exception):
         ),
         ({"model.kind": "pair", "descriptors": ("toy-unit",)}, "pair networks need two descriptors or more"),
         ({"descriptors": ("toy-unit", "surf")}, r"records lack \['surf'\]"),
-        ({"optimizer.learning_rate": float("inf")}, "optimizer.learning_rate is inf, expected a finite number"),
+        ({"optimizer.learning_rate": float("inf")}, "optimizer.learning_rate is inf, expected a number from 0"),
         ({"loss.margin": float("inf")}, "loss.margin is inf, expected a finite number"),
     ],
 )
