@@ -9,7 +9,7 @@ from tests.support.stopped import Calls, Stopped
 from xdesc_jax.config import from_dict
 from xdesc_jax.files.claim import InUse, inside
 from xdesc_jax.train import hosts
-from xdesc_jax.train.run_directory import claimed, clear, figure_told, history, read_settings
+from xdesc_jax.train.run_directory import claimed, clear, figure_told, history, keep_settings, read_settings
 
 
 @pytest.mark.parametrize("stage", ["train", "train-descriptor"])
@@ -68,6 +68,14 @@ def test_a_validation_without_steps_and_epochs_is_refused(tmp_path, text):
     (tmp_path / "validation.json").write_text(text)
     with pytest.raises(ValueError, match=r"validation\.json: holds .*, expected figures of epochs"):
         history(tmp_path)
+
+
+@pytest.mark.parametrize("kept", [[], "a", {}, {"hash": "b", "config": 7}, {"hash": "b", "config": {"epochs": 2}}])
+def test_damaged_settings_are_told_with_the_file(tmp_path, kept):
+    (tmp_path / "config.json").write_text(json.dumps(kept))
+    settings = {"hash": "a", "config": {"epochs": 3}, "data": {"hash": "c"}}
+    with pytest.raises(ValueError, match=r"config\.json: holds .*, expected settings as this stage keeps them"):
+        keep_settings(tmp_path, settings, lambda kept: (kept["config"], {"data": kept["data"]["hash"]}))
 
 
 @pytest.mark.parametrize(
