@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from pathlib import Path
 
 import jax
@@ -126,6 +127,17 @@ def test_rows_have_a_length_of_their_own_where_they_are_neither_bits_nor_unit():
         False,
         False,
     ]
+
+
+def test_rows_that_are_not_finite_are_told_of_the_records(toy_records, toy_config, tmp_path):
+    data = Path(shutil.copytree(toy_records, tmp_path / "records"))
+    rows = np.load(data / "train.toy-unit.npy")
+    rows[5, 2] = np.nan
+    np.save(data / "train.toy-unit.npy", rows)
+    specs = inputs.choose_specs(RecordInfo.load(data), toy_config)
+    source = inputs.open_split(data, "train", toy_config, specs, 64)
+    with pytest.raises(ValueError, match="records: damaged, a row of 'toy-unit' among the first 2.. is not finite"):
+        inputs.measure_statistics(source, specs, toy_config)
 
 
 def test_rows_without_a_descriptor_do_not_count_in_its_typical_norm():

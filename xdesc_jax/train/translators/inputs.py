@@ -263,7 +263,11 @@ def collect_rows(
 def measure_statistics(
     source: Source, specs: Mapping[str, DescriptorSpec], config: TrainConfig, rows: int = STATISTICS_ROWS
 ) -> Statistics:
-    """Figures of the first rows of the first epoch, and a sample."""
+    """Figures of the first rows of the first epoch, and a sample.
+
+    Raises:
+        ValueError: rows that are not finite, none of a descriptor, or no frames where the networks take some.
+    """
     ones = dict.fromkeys(specs, 1.0)
     inputs_of = inputs_function(config, specs, ones, augment=False)
 
@@ -275,6 +279,9 @@ def measure_statistics(
     own = ({n: x for n, x in batch.items() if not n.startswith(f"{NEIGHBOURS}/")} for batch in source.epoch(0))
     found, photos = collect_rows(own, with_keypoints, rows)
     keypoints = found.pop(FRAMES, None)
+    if damaged := [name for name, x in found.items() if not np.isfinite(x).all()]:
+        told = f"a row of {damaged[0]!r} among the first {len(photos)} is not finite"
+        raise ValueError(f"{source.info.path}: damaged, {told}")
     shown = _sample_rows(found, photos, source)
     framed = [name for name, spec in specs.items() if spec.frame == frame_form.KEYPOINT]
     frames = positions = log2_sigma = None
