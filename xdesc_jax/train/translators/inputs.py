@@ -280,8 +280,9 @@ def measure_statistics(
     found, photos = collect_rows(own, with_keypoints, rows)
     keypoints = found.pop(FRAMES, None)
     if damaged := [name for name, x in found.items() if not np.isfinite(x).all()]:
-        told = f"a row of {damaged[0]!r} among the first {len(photos)} is not finite"
-        raise ValueError(f"{source.info.path}: damaged, {told}")
+        raise ValueError(
+            f"{source.info.path}: damaged, a row of {damaged[0]!r} among the first {len(photos)} is not finite"
+        )
     shown = _sample_rows(found, photos, source)
     framed = [name for name, spec in specs.items() if spec.frame == frame_form.KEYPOINT]
     frames = positions = log2_sigma = None
