@@ -8,7 +8,15 @@ import pytest
 
 from tests.support.root import ROOT
 from xdesc_jax import cli
-from xdesc_jax.config import LossConfig, ModelConfig, TrainConfig, differences, from_dict, load_config
+from xdesc_jax.config import (
+    LossConfig,
+    ModelConfig,
+    OptimizerConfig,
+    TrainConfig,
+    differences,
+    from_dict,
+    load_config,
+)
 from xdesc_jax.sweep.config import SweepConfig, expand
 from xdesc_jax.train.descriptors.config import DescriptorConfig
 
@@ -118,3 +126,18 @@ def test_whole_numbers_are_floats_too(tmp_path):
 def test_a_negative_weight_is_refused():
     with pytest.raises(ValueError, match=r"loss.beta is -1, expected at least 0"):
         LossConfig(beta=-1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "message"),
+    [
+        (ModelConfig, {"embedding_width": 0}, "model.embedding_width is 0, expected at least 1"),
+        (ModelConfig, {"harmonics": 0}, "model.harmonics is 0, expected 1 to 64"),
+        (ModelConfig, {"harmonics": 65}, "model.harmonics is 65, expected 1 to 64"),
+        (OptimizerConfig, {"learning_rate": -1e-3}, "optimizer.learning_rate is -0.001, expected a number from 0"),
+        (OptimizerConfig, {"warmup_steps": -1}, "optimizer.warmup_steps is -1, expected a number from 0"),
+    ],
+)
+def test_numbers_that_no_training_can_have_are_refused(kind, fields, message):
+    with pytest.raises(ValueError, match=message):
+        kind(**fields)

@@ -88,6 +88,12 @@ class ModelConfig:
     """How exactly TPU and GPU multiply the networks' float32 operands: `default` is one pass of bfloat16 on TPU and
     TF32 on newer NVIDIA devices, `high` three passes on TPU and TF32, `highest` float32 itself. A CPU's are float32."""
 
+    def __post_init__(self) -> None:
+        if not 1 <= self.harmonics <= 64:  # what a model file can hold
+            raise ValueError(f"model.harmonics is {self.harmonics}, expected 1 to 64")
+        if self.embedding_width < 1:
+            raise ValueError(f"model.embedding_width is {self.embedding_width}, expected at least 1")
+
 
 @dataclasses.dataclass(frozen=True)
 class LossConfig:
@@ -96,8 +102,7 @@ class LossConfig:
     variant: Literal["quadratic", "autoencoder", "linear"] = "quadratic"
     """Pairs used: all, i -> i for the translation, or a random permutation each step."""
     distance: Literal["euclidean", "squared"] = "squared"
-    """Distance in the triplet: its square as in the authors' code, or as the paper writes it. The square is the
-    default because the joint space comes about faster with it, at the same translation error (README)."""
+    """Distance in the triplet: its square as in the authors' code, or plain as in the paper (results-matching.md)."""
     matching: Literal["triplet", "contrastive"] = "triplet"
     """Form of both matching losses: the paper's triplet with the hardest negative, or the positive against all rows of
     the batch (InfoNCE), which serves better where a row does not tell all of its target, as between frames."""
@@ -155,7 +160,7 @@ class OptimizerConfig:
         for field in ("b1", "b2", "ema"):
             if not 0 <= getattr(self, field) < 1:
                 raise ValueError(f"optimizer.{field} is {getattr(self, field)}, expected 0 to below 1")
-        for field in ("clip_norm", "weight_decay"):
+        for field in ("learning_rate", "warmup_steps", "clip_norm", "weight_decay"):
             if not 0 <= getattr(self, field) < float("inf"):
                 raise ValueError(f"optimizer.{field} is {getattr(self, field)}, expected a number from 0")
         if not self.eps > 0:

@@ -156,6 +156,7 @@ def test_batches_are_writable_arrays_of_their_own(folder):
         ({"batch_size": 9, "num_hosts": 2}, "batch size is 9, expected a positive multiple of 2 hosts"),
         ({"batch_size": 0}, "batch size is 0"),
         ({"batch_size": 8, "host": 2, "num_hosts": 2}, "host is 2, expected 0 to 1"),
+        ({"batch_size": 8, "seed": -1}, "the seed of the order of rows is -1, expected 0 or more"),
         ({"batch_size": 10000}, "fewer than one batch of 10000"),
         ({"batch_size": 19, "num_hosts": 19}, "18 shards for 19 hosts"),
         ({"batch_size": 8, "columns": ["hardnet"]}, "has no column 'hardnet'"),

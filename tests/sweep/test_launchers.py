@@ -32,6 +32,20 @@ def test_a_slurm_task_trains_its_shard(fake_programs):
     assert shown.startswith("sweep --config c.py --data data --workdir w") and "--shard 3/8" in shown
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_slurm_task_whose_time_ends_puts_itself_back_once_it_has_saved(fake_programs, tmp_path, fails):
+    """Slurm signals the script, which has `srun` tell the training; one that cannot save is not begun again."""
+    saving = f"trap 'echo saved; exit {int(fails)}' TERM; kill -TERM $PPID; while :; do sleep 0.01; done"
+    for name, body in (("srun", saving), ("scontrol", 'echo "$@"')):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    task = {"SLURM_ARRAY_TASK_ID": "3", "SLURM_ARRAY_TASK_COUNT": "8", "SLURM_JOB_ID": "77"}
+    command = ["bash", str(PIPELINES / "sweep_slurm.sh"), "c.py", "data", "w"]
+    ended = subprocess.run(command, env=fake_programs | task, capture_output=True, text=True)
+    assert ended.returncode == fails
+    assert ended.stdout.split("\n") == ["saved", *["requeue 77"] * (not fails), ""]
+
+
 @pytest.mark.parametrize(
     ("arguments", "environment"),
     [(["5"], {}), ([], {"JOB_COMPLETION_INDEX": "5"}), ([], {"AWS_BATCH_JOB_ARRAY_INDEX": "5"})],

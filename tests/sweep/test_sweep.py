@@ -17,6 +17,7 @@ import pytest
 
 from tests.support import toy_records as toy
 from tests.support.root import ROOT
+from tests.support.stopped import Stopped
 from xdesc_jax.config import OptimizerConfig, load_config
 from xdesc_jax.export.export import export
 from xdesc_jax.sweep import run as sweep_run
@@ -24,6 +25,7 @@ from xdesc_jax.sweep.config import SweepConfig, expand
 from xdesc_jax.sweep.results import read_results
 from xdesc_jax.sweep.stage import sweep
 from xdesc_jax.train import operands
+from xdesc_jax.train.checkpoint import Checkpoints
 from xdesc_jax.train.translators.run import train
 from xdesc_jax.train.translators.trained import load_model
 from xdesc_jax.translation.translator import Translator
@@ -194,6 +196,25 @@ run.run_sweep(settings, Path({str(toy_folder)!r}), Path({str(tmp_path / "w")!r})
                     strict=True,
                 ):
                     np.testing.assert_array_equal(a, b)
+
+
+def test_members_killed_before_their_checkpoints_are_written_go_on(toy_folder, tmp_path, monkeypatch):
+    """As the second epoch has ended and its figures are measured."""
+    settings, workdir = SweepConfig(TWO, grid={"seed": (0, 1)}), tmp_path / "w"
+    write = Checkpoints._write
+
+    def killed(self, tree, position, metrics):
+        if self.directory.parent.parent.name == "members" and position.epoch == 2:
+            raise Stopped
+        return write(self, tree, position, metrics)
+
+    with monkeypatch.context() as patch, pytest.raises(Stopped):
+        patch.setattr(Checkpoints, "_write", killed)
+        sweep(config=settings, data=toy_folder, workdir=workdir)
+    sweep(config=settings, data=toy_folder, workdir=workdir)
+    for member in expand(settings):
+        run = workdir / "members" / member.name
+        assert load_model(run, "latest").provenance["steps"] == results(workdir)[member.name]["steps"]
 
 
 def test_halving_keeps_the_best_and_they_end_as_alone(toy_folder, tmp_path):

@@ -12,6 +12,10 @@ def names(members):
     return [member.name for member in members]
 
 
+def groups(members, most):
+    return plan.groups(members, most, lambda config: "keypoint")
+
+
 def test_numbers_vary_within_a_group_and_shapes_between():
     members = expand(
         SweepConfig(
@@ -22,7 +26,7 @@ def test_numbers_vary_within_a_group_and_shapes_between():
             }
         )
     )  # fmt: skip
-    assert [len(group) for group in plan.groups(members, 1000)] == [128, 128]
+    assert [len(group) for group in groups(members, 1000)] == [128, 128]
 
 
 @pytest.mark.parametrize(
@@ -31,16 +35,22 @@ def test_numbers_vary_within_a_group_and_shapes_between():
      ("batch_size", (64, 128)), ("epochs", (1, 2)), ("loss.beta", (0, 1)), ("model.matmul", ("float32", "bfloat16"))],
 )  # fmt: skip
 def test_what_changes_the_program_or_the_batches_is_apart(field, values):
-    assert len(plan.groups(expand(SweepConfig(grid={field: values})), 9)) == 2
+    assert len(groups(expand(SweepConfig(grid={field: values})), 9)) == 2
+
+
+def test_members_whose_joint_spaces_are_of_two_frames_are_apart():
+    members = expand(SweepConfig(grid={"descriptors": (("sift",), ("sift", "xfeat"), ("orb",))}))
+    found = plan.groups(members, 9, lambda config: "image" if "xfeat" in config.descriptors else "keypoint")
+    assert list(map(names, found)) == [names(members[::2]), names(members[1:2])]
 
 
 def test_two_weights_above_zero_train_together():
-    assert len(plan.groups(expand(SweepConfig(grid={"loss.beta": (0.5, 1)})), 9)) == 1
+    assert len(groups(expand(SweepConfig(grid={"loss.beta": (0.5, 1)})), 9)) == 1
 
 
 def test_groups_are_of_about_equal_size_and_at_most_so_large():
     members = expand(SweepConfig(grid={"seed": tuple(range(9))}))
-    found = plan.groups(members, 4)
+    found = groups(members, 4)
     assert [len(group) for group in found] == [3, 3, 3] and names(sum(found, [])) == names(members)
 
 
@@ -48,7 +58,7 @@ def test_shards_take_each_member_once_and_keep_architectures_together():
     members = expand(SweepConfig(grid={"seed": (0, 1, 2), "model.embedding_width": (16, 32)}))
     shards = [plan.shard_of(members, i, 2) for i in range(2)]
     assert sorted(names(shards[0] + shards[1])) == sorted(names(members))
-    assert [len(plan.groups(shard, 99)) for shard in shards] == [1, 1]
+    assert [len(groups(shard, 99)) for shard in shards] == [1, 1]
     many = [plan.shard_of(members, i, 8) for i in range(8)]
     assert sorted(map(len, many)) == [0, 0, 1, 1, 1, 1, 1, 1]
 

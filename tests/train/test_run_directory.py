@@ -5,10 +5,11 @@ import json
 import pytest
 
 from tests.support.in_use import check_refused_while_in_use
+from tests.support.stopped import Calls, Stopped
 from xdesc_jax.config import from_dict
 from xdesc_jax.files.claim import InUse, inside
 from xdesc_jax.train import hosts
-from xdesc_jax.train.run_directory import claimed, clear, figure_told, history, read_settings
+from xdesc_jax.train.run_directory import claimed, clear, figure_told, history, keep_settings, read_settings
 
 
 @pytest.mark.parametrize("stage", ["train", "train-descriptor"])
@@ -39,6 +40,22 @@ def test_overwrite_takes_all_but_the_lock_of_who_holds_the_folder(tmp_path):
             pytest.fail("two of them")
 
 
+def test_a_run_whose_discarding_was_cut_short_is_still_one(tmp_path, monkeypatch):
+    """Whichever order a folder lists its files in."""
+    for name in ("a.npz", "config.json", "validation.json"):
+        (tmp_path / name).write_text("{}")
+    listed = sorted(tmp_path.iterdir())
+    monkeypatch.setattr(type(tmp_path), "iterdir", lambda _: iter(path for path in listed if path.exists()))
+    with monkeypatch.context() as patch:
+        calls = Calls(patch, type(tmp_path), "unlink")
+        calls.until = 2
+        with pytest.raises(Stopped):
+            clear(tmp_path, overwrite=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+    clear(tmp_path, overwrite=True)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_figure_that_was_not_finite_is_told_in_words():
     assert [figure_told(value) for value in (None, "-", 0.12345)] == ["not finite", "-", "0.123"]
     assert figure_told(0.12345, 4) == "0.1235"
@@ -51,6 +68,14 @@ def test_a_validation_without_steps_and_epochs_is_refused(tmp_path, text):
     (tmp_path / "validation.json").write_text(text)
     with pytest.raises(ValueError, match=r"validation\.json: holds .*, expected figures of epochs"):
         history(tmp_path)
+
+
+@pytest.mark.parametrize("kept", [[], "a", {}, {"hash": "b", "config": 7}, {"hash": "b", "config": {"epochs": 2}}])
+def test_damaged_settings_are_told_with_the_file(tmp_path, kept):
+    (tmp_path / "config.json").write_text(json.dumps(kept))
+    settings = {"hash": "a", "config": {"epochs": 3}, "data": {"hash": "c"}}
+    with pytest.raises(ValueError, match=r"config\.json: holds .*, expected settings as this stage keeps them"):
+        keep_settings(tmp_path, settings, lambda kept: (kept["config"], {"data": kept["data"]["hash"]}))
 
 
 @pytest.mark.parametrize(

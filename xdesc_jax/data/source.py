@@ -48,8 +48,8 @@ class Source(abc.ABC):
         resident: whether batches also come as numbers of rows of columns held in memory, see `ResidentSet`.
 
     Raises:
-        ValueError: an empty split, a column that is not there, a batch size that the hosts cannot share, or
-            fewer rows than a batch where the remainder is dropped.
+        ValueError: an empty split, a column that is not there, a batch size that the hosts cannot share, fewer rows
+            than a batch where the remainder is dropped, or a seed that numpy's generators do not take.
     """
 
     resident = False
@@ -72,6 +72,8 @@ class Source(abc.ABC):
     ):
         if not 0 <= host < num_hosts:
             raise ValueError(f"host is {host}, expected 0 to {num_hosts - 1}")
+        if seed < 0:
+            raise ValueError(f"the seed of the order of rows is {seed}, expected 0 or more")
         if batch_size < 1 or batch_size % num_hosts:
             raise ValueError(f"batch size is {batch_size}, expected a positive multiple of {num_hosts} hosts")
         self.info = RecordInfo.load(path)

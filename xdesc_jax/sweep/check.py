@@ -13,7 +13,7 @@ from functools import cache, partial
 
 import jax
 
-from xdesc_jax.config import JitterConfig, TrainConfig
+from xdesc_jax.config import JitterConfig, ModelConfig, TrainConfig
 from xdesc_jax.console import shown
 from xdesc_jax.data.schema import RecordInfo
 from xdesc_jax.files.whole import config_hash
@@ -49,7 +49,7 @@ def check_members(members: Sequence[Member], info: RecordInfo, devices: Devices,
     if (limit := devices.memory_bytes) is None:
         return
     sizes: dict[str, int] = {}
-    for group in plan.groups(members, population):
+    for group in plan.groups(members, population, partial(inputs.frame_of, info)):
         for member in group:
             kind = config_hash([plan.architecture(member.config), member.config.descriptors])
             sizes[member.name] = sizes[kind] = sizes.get(kind) or state_bytes(member.config, info)
@@ -74,6 +74,8 @@ def _told(member: Member) -> str:
 def _reading(config: TrainConfig) -> TrainConfig:
     """What of a configuration decides how its records are read, so that each way is tried once."""
     kept = {name: getattr(config, name) for name in ("batch_size", "inputs", "data_seed")}
+    if not config.resident:  # what is held in memory has all neighbours at hand
+        kept["model"] = ModelConfig(context=config.model.context)
     return TrainConfig(**kept)  # not held in memory: this only counts the rows
 
 

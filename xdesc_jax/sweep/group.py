@@ -47,7 +47,7 @@ def train_group(
     """Trains members together from the end of epoch `since` to that of epoch `until`.
 
     Args:
-        members: of one architecture (`plan.architecture`).
+        members: of one architecture, see `plan.groups`.
         since, until: epochs done before and afterwards.
         info: of the records.
         workdir: the sweep's folder.
@@ -86,16 +86,18 @@ def train_group(
         held = jax.device_get(now)
         done = int(held.step)
         position = Position(done, done // batches.per_epoch, 0)
-        found = {}
         measured = measure(held.weights, rows)
-        for i, (run, figures) in enumerate(zip(runs, measured, strict=True)):
-            if held.stopped[i]:
+        going = [i for i in range(len(runs)) if not held.stopped[i]]
+        for i, run in enumerate(runs):
+            if i in going:
+                run.save(member(held, i), position, measured[i])
+            else:
                 run.keep_divergence(int(held.stopped[i]))
-                continue
-            run.keep(member(held, i), position, figures)
-            found[members[i].name] = figures[METRIC]
         for run in runs:
             run.checkpoints.verify()
+        for i in going:  # who has figures of the last epoch is not trained again, so its checkpoint has to be there
+            runs[i].keep_figures(position, measured[i])
+        found = {members[i].name: measured[i][METRIC] for i in going}
         return {METRIC: max(found.values(), default=0.0), "members": found}
 
     try:

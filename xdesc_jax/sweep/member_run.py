@@ -66,10 +66,13 @@ class MemberRun:
         write_json(self.folder / "group.json", dict(zip(("group", "members_together"), group, strict=True)))
         self.checkpoints = Checkpoints(self.folder, run_hash)
 
-    def keep(self, state: TrainState, position: Position, figures: dict[str, Any]) -> None:
-        """Saves the member's state and figures at the end of an epoch."""
-        append_validation(self.folder, {"step": position.step, "epoch": position.epoch, **figures})
+    def save(self, state: TrainState, position: Position, figures: dict[str, Any]) -> None:
+        """Starts to write the member's state at the end of an epoch."""
         self.checkpoints.save(own_part(state, self.names), position, {METRIC: figures[METRIC]})
+
+    def keep_figures(self, position: Position, figures: dict[str, Any]) -> None:
+        """Keeps the figures of an epoch, by which the member has come there: once its state is written."""
+        append_validation(self.folder, {"step": position.step, "epoch": position.epoch, **figures})
 
     def keep_divergence(self, step: int) -> None:
         """Notes that the member turned non-finite, once."""

@@ -7,7 +7,7 @@ Pure functions of their arguments, so that a sweep that is started again decides
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from xdesc_jax.config import TrainConfig
 from xdesc_jax.files.whole import config_hash
@@ -63,11 +63,18 @@ def shard_of(members: Sequence[Member], index: int, count: int) -> list[Member]:
     return together[len(members) * index // count : len(members) * (index + 1) // count]
 
 
-def groups(members: Sequence[Member], most: int) -> list[list[Member]]:
-    """Members that train together: of one architecture, `most` at a time, in parts of about equal size."""
-    by_kind: dict[str, list[Member]] = {}
+def groups(members: Sequence[Member], most: int, frame_of: Callable[[TrainConfig], str]) -> list[list[Member]]:
+    """Members that train together: of one architecture, `most` at a time, in parts of about equal size.
+
+    Args:
+        members: some of a sweep.
+        most: that train together.
+        frame_of: the frame of a configuration's joint space. Where it follows from the descriptors that take part, the
+            networks of two members may take other inputs though all else is equal.
+    """
+    by_kind: dict[tuple[str, str], list[Member]] = {}
     for member in members:
-        by_kind.setdefault(architecture(member.config), []).append(member)
+        by_kind.setdefault((architecture(member.config), frame_of(member.config)), []).append(member)
     found = []
     for alike in by_kind.values():
         parts = -(-len(alike) // most)

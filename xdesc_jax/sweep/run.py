@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from xdesc_jax.sweep.shards import WORK, claimed_shard
 from xdesc_jax.train.checkpoint import METRIC
 from xdesc_jax.train.devices import Backend, Devices
 from xdesc_jax.train.run_directory import clear, history, keep_settings
+from xdesc_jax.train.translators.inputs import frame_of
 
 SETTINGS = "sweep.json"
 SHOWN = 10
@@ -72,7 +74,9 @@ def run_sweep(
                 "configurations": f"{len(members)}, of them {len(mine)} in shard {shard}",
                 "data": data,
                 "fields": ", ".join(settings.fields) or "none",
-                "members of each population": [len(group) for group in plan.groups(mine, population)],
+                "members of each population": [
+                    len(group) for group in plan.groups(mine, population, partial(frame_of, info))
+                ],
                 "halving": f"one of {settings.halving} goes on" if settings.halving else None,
                 "devices": f"{devices}, {backend}",
             },
@@ -98,7 +102,7 @@ def _train(
     since = 0
     last = max((member.config.epochs for member in members), default=0)
     for rung in plan.rungs(last, settings.halving, settings.first_rung):
-        groups = plan.groups(members, population)
+        groups = plan.groups(members, population, partial(frame_of, info))
         for number, group in enumerate(groups, 1):
             until = min(rung, group[0].config.epochs)
             # Who has ended, in another division into shards or populations, is not trained again.

@@ -56,7 +56,8 @@ def clear(run: Path, overwrite: bool, *, file: str = SETTINGS, kind: str = "run"
         raise FileExistsError(f"{run}: is not empty and holds no {kind}; choose another folder")
     if overwrite and hosts.is_lead() and run.exists():
         making(run)
-        for path in run.iterdir():
+        # The settings go last: without them, what a killed process left would not be known as a run.
+        for path in sorted(run.iterdir(), key=lambda path: path.name == file):
             if path.suffix != claim.SUFFIX:  # with which this process holds the folder
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
@@ -82,18 +83,25 @@ def keep_settings(
         The hash.
 
     Raises:
-        ValueError: the run was started with other settings; says which.
+        ValueError: the run was started with other settings, and says which; or its settings are damaged.
     """
     path = run / file
     if not path.exists():
         making(run)
         versions = {name: importlib.metadata.version(name) for name in PACKAGES}
         write_json(path, {**settings, "versions": versions})
-    elif (found := read_json(path))["hash"] != settings["hash"]:
-        refusal = ValueError(_difference(run, file, found, settings, decisive))
+        return settings["hash"]
+    found = read_json(path)
+    try:
+        difference = _difference(run, file, found, settings, decisive) if found["hash"] != settings["hash"] else None
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        told = repr(found)[:_SHOWN]
+        raise ValueError(f"{path}: holds {told}, expected settings as this stage keeps them; damaged?") from error
+    if difference is not None:
+        refusal = ValueError(difference)
         dry_run.output(run, dry_run.REFUSED, refusal)
         raise refusal
-    elif dry_run.active():
+    if dry_run.active():
         done, planned, what = progress() if progress else _epochs(run, settings)
         dry_run.remark(f"{done} of {planned} {what} have ended")
         dry_run.output(run, dry_run.FINISHED if done >= planned else dry_run.CONTINUED)
@@ -114,8 +122,9 @@ def _difference(
     """Why a run cannot go on with these settings."""
     if file == SETTINGS and (lacking := _lacking(found.get("config", {}), settings["config"])):
         return (
-            f"{run}: was started by an earlier version, whose configuration has no {', '.join(lacking)}; it cannot "
-            "go on with this one. Export it, and start from the exported file with --init in another folder"
+            f"{run}: was started by another stage or an earlier version, whose configuration has no "
+            f"{', '.join(lacking)}; it cannot go on with this one. Choose another folder; what was trained here can be "
+            "exported, and is a start with --init"
         )
     parts = zip(decisive(found), decisive(settings), strict=True)
     what = "; ".join(line for old, new in parts for line in differences(old, new))

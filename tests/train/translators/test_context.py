@@ -253,3 +253,16 @@ def test_keypoints_without_frames_teach_those_that_need_none(tmp_path):
     assert Translator(model).self_check() < 1e-5
     assert {len(rows) for rows in model.sample.inputs.values()} == {min(64, *map(len, model.sample.inputs.values()))}
     assert all(rows.any(axis=1).all() for rows in model.sample.inputs.values())
+
+
+def test_of_a_model_that_has_context_the_others_are_gone_on_from_and_taught(data, trained, tmp_path):
+    """Those that do not look at neighbours, without any that could."""
+    told = {name: value for name, value in OPTIONS.items() if not name.startswith("model.context")}
+    own = [word for name, value in (told | {"epochs": 1}).items() for word in (f"--{name}", str(value))]
+    train = ["train", "--data", str(data), "--descriptors", "toy-photo", *own]
+    for option in ("--init", "--distill"):
+        run = tmp_path / option.strip("-")
+        assert cli.main([*train, "--workdir", str(run), option, str(trained / "model.safetensors")]) == 0
+        assert cli.main(["export", str(run), str(tmp_path / f"{run.name}.safetensors")]) == 0
+        small = load(tmp_path / f"{run.name}.safetensors")
+        assert not small.contexts and Translator(small).self_check() < 1e-5

@@ -12,6 +12,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
+from tests.support.toy_records import TOY
 from xdesc_jax import cli
 from xdesc_jax.config import LossConfig, ModelConfig, OptimizerConfig, TrainConfig
 from xdesc_jax.descriptors import DescriptorSpec, from_stored, unit_rows
@@ -50,6 +51,15 @@ def model(straight, tmp_path_factory) -> Path:
     halves = {n: x.astype(np.float16) if x.dtype == np.float32 else x for n, x in load_file(path).items()}
     save_file(halves, path, metadata=header)
     return path
+
+
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory) -> Path:
+    """A model of what is added, with fewer hidden units than the configuration's."""
+    rng = np.random.default_rng(0)
+    networks = {f"encoder/{NEW}": layers(rng, 12, 5, 8), f"decoder/{NEW}": layers(rng, 8, 5, 12)}
+    bundle = Bundle("encoder_decoder", {NEW: TOY[NEW]}, 8, networks)
+    return bundle.save(tmp_path_factory.mktemp("narrow") / "model.safetensors")
 
 
 @pytest.fixture(scope="module")
@@ -195,6 +205,7 @@ def test_another_model_file_in_the_run_directory_is_refused(grown, exported, tmp
         ({"add": ("sift",)}, r"the records lack \['sift'\]"),
         ({"config": {"descriptors": ("sift",)}}, r"the model lacks \['sift'\]"),
         ({"config": {"model": ModelConfig(embedding_width=9)}}, "encoder/toy-bits has layers"),
+        ({"start": "narrow"}, r"--start: encoder/toy-unit has layers \[\(12, 5\), \(5, 8\)\], the configuration wants"),
         (
             {"start": "model"},
             r"--start: the model holds \['elsewhere', 'toy-bits', 'toy-plain'\], none of \['toy-unit'\]",
@@ -214,11 +225,11 @@ def test_another_model_file_in_the_run_directory_is_refused(grown, exported, tmp
     ids=str,
 )
 def test_what_cannot_be_added_is_refused_before_anything_is_written(
-    changes, message, model, config, toy_records, tmp_path
+    changes, message, model, narrow, config, toy_records, tmp_path
 ):
     settings = {"init": model, "freeze": "all", "add": (NEW,)} | changes
     if "start" in settings:
-        settings["start"] = model
+        settings["start"] = {"model": model, "narrow": narrow}[settings["start"]]
     changed = dataclasses.replace(config, **settings.pop("config", {}))
     with pytest.raises(ValueError, match=message):
         train(changed, toy_records, tmp_path / "run", **settings)
@@ -235,6 +246,8 @@ def test_members_come_first_and_can_be_chosen(model):
     assert with_added(TrainConfig(), held, bundle, "all", (NEW,)).descriptors == ("toy-bits", "toy-plain", NEW)
     chosen = with_added(TrainConfig(descriptors=("toy-plain",)), held, bundle, "all", (NEW,))
     assert chosen.descriptors == ("toy-plain", NEW)
+    both = with_added(TrainConfig(descriptors=(NEW, "toy-plain")), held, bundle, "all", (NEW,))
+    assert both.descriptors == ("toy-plain", NEW)
 
 
 def test_the_command_line_takes_several_names(monkeypatch):

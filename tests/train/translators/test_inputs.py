@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
-from xdesc_jax.config import JitterConfig, ModelConfig, TrainConfig
+from xdesc_jax.config import ContextConfig, JitterConfig, ModelConfig, TrainConfig
 from xdesc_jax.data import open_source
 from xdesc_jax.data.schema import RecordInfo
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, get_spec
@@ -128,10 +129,33 @@ def test_rows_have_a_length_of_their_own_where_they_are_neither_bits_nor_unit():
     ]
 
 
+def test_rows_that_are_not_finite_are_told_of_the_records(toy_records, toy_config, tmp_path):
+    data = Path(shutil.copytree(toy_records, tmp_path / "records"))
+    rows = np.load(data / "train.toy-unit.npy")
+    rows[5, 2] = np.nan
+    np.save(data / "train.toy-unit.npy", rows)
+    specs = inputs.choose_specs(RecordInfo.load(data), toy_config)
+    source = inputs.open_split(data, "train", toy_config, specs, 64)
+    with pytest.raises(ValueError, match="records: damaged, a row of 'toy-unit' among the first 2.. is not finite"):
+        inputs.measure_statistics(source, specs, toy_config)
+
+
+def test_rows_without_a_descriptor_do_not_count_in_its_typical_norm():
+    rows = np.array([[3, 4], [0, 0], [0, 0], [5, 12]], np.float32)
+    assert inputs.typical_norm(rows) == pytest.approx(np.sqrt((25 + 169) / 2))
+    assert inputs.typical_norm(rows[1:3]) == 1
+
+
 def test_a_cut_statistics_file_is_named(tmp_path):
     (tmp_path / "statistics.npz").write_bytes(b"PK\x03\x04 and then nothing")
     with pytest.raises(ValueError, match="statistics.npz"):
         Statistics.load(tmp_path / "statistics.npz")
+
+
+def test_patches_have_no_neighbours():
+    model = ModelConfig(context=ContextConfig(of="keypoint"))
+    with pytest.raises(ValueError, match="inputs is 'patches' with model.context.of 'keypoint': patches have no neigh"):
+        inputs.choose_specs(None, TrainConfig(inputs="patches", descriptors=("sift",), model=model))
 
 
 def test_descriptors_of_patches_must_be_named():

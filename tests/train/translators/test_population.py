@@ -5,14 +5,18 @@ from __future__ import annotations
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from xdesc_jax.config import ModelConfig
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, stored, unit_rows
 from xdesc_jax.networks import mlp
+from xdesc_jax.networks.losses import Sum
 from xdesc_jax.train import parallel
-from xdesc_jax.train.optimizer import Adam, Numbers
+from xdesc_jax.train.checkpoint import Position, check_finite
+from xdesc_jax.train.optimizer import Adam, Numbers, first_moments
+from xdesc_jax.train.state import TrainState
 from xdesc_jax.train.translators.population import member, population_step, stack, stack_hyper, stack_keys
 from xdesc_jax.train.translators.step import Hyper, Keys, create_state, read_inputs, train_step
 
@@ -132,3 +136,19 @@ def test_a_member_that_turns_non_finite_is_frozen_and_the_others_are_not(in_turn
     (expected, _), _ = trained_together(1, in_turn, variant="quadratic")
     for index in (0, 2):
         jax.tree.map(np.testing.assert_array_equal, member(state, index).params, member(expected, index).params)
+
+
+def test_a_member_whose_moments_alone_overflow_is_frozen():
+    """The square of its gradient is infinite, and its weights are not yet."""
+
+    def step(state, batch, keys, hyper, *, axis_name):
+        moments = state.opt_state._replace(nu=hyper.margin * batch["much"])
+        return state.replace(params=state.params + 1, opt_state=moments), {"loss": Sum(hyper.alpha, jnp.ones(()))}
+
+    params = np.ones(3, np.float32)
+    states = [TrainState(np.zeros((), np.int32), params, {}, first_moments(params)) for _ in range(2)]
+    hyper = stack_hyper([HYPER[0]._replace(margin=np.float32(margin)) for margin in (0.1, 100.0)])
+    batch, keys = {"much": np.full(3, 3e37, np.float32)}, stack_keys(KEYS[:2])
+    state, _ = population_step(stack(states, [0, 0]), batch, keys, hyper, step=step)
+    assert state.stopped.tolist() == [0, 1] and state.params[:, 0].tolist() == [2, 1]
+    check_finite(state, Position(1, 0, 1))

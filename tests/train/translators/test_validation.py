@@ -103,6 +103,24 @@ def test_pair_networks_are_compared_with_their_targets(measured):
     assert figures["joint_rank1"] == {}
 
 
+@pytest.mark.parametrize("kind", ["encoder_decoder", "pair"])
+def test_a_pair_without_a_row_in_common_has_no_figure(measured, kind):
+    """Of three descriptors, two are never of the same row; the mean is that of what was measured."""
+    _, rows, _ = measured
+    specs = SPECS | {"other": DescriptorSpec("other", 8, hidden=(12,))}
+    networks, first = mlp.build_networks(specs, ModelConfig(embedding_width=5, kind=kind)), np.arange(ROWS) < 25
+    given = {"bits": rows["bits"], "unit": rows["unit"] * first[:, None], "other": rows["unit"] * ~first[:, None]}
+    variables = mlp.init_variables(networks, jax.random.key(0))
+    figures = validator(networks)(variables, {name: jnp.asarray(x, jnp.float32) for name, x in given.items()})
+    apart = {"unit->other", "other->unit", "unit|other"}
+    found = {pair for name in ("translation_error", "rank1", "joint_rank1") for pair in figures[name]}
+    every = {f"{s}->{t}" for s in specs for t in specs if s != t or kind == "encoder_decoder"}
+    every |= {"bits|unit", "bits|other"} if kind == "encoder_decoder" else set()
+    assert found == every - apart
+    ranks = [*figures["rank1"].values(), *figures["joint_rank1"].values()]
+    assert figures["mean_rank1"] == pytest.approx(np.mean(ranks))
+
+
 def test_embeddings_of_a_pair_are_compared_with_each_other(measured):
     variables, rows, figures = measured
     z = {name: unit(inferred(variables, f"encoder/{name}", rows[name])) for name in SPECS}

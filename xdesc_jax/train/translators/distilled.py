@@ -58,7 +58,9 @@ def taught(config: TrainConfig, held: Mapping[str, DescriptorSpec], teacher: Bun
 
 def with_teacher(networks: Networks, config: TrainConfig, teacher: Bundle, scales: Mapping[str, float]) -> Networks:
     """The encoders of the networks, with the teacher's for rows divided by `scales`."""
-    model = dataclasses.replace(config.model, context=teacher.context or ContextConfig())
+    looking = teacher.contexts.keys() & set(networks.names)
+    context = teacher.context if looking and teacher.context is not None else ContextConfig()
+    model = dataclasses.replace(config.model, context=context)
     frozen = freeze_members(mlp.build_networks(networks.specs, model), teacher, scales)
     return pupils(networks, tuple(teacher.contexts))._replace(teacher=frozen._replace(modules={}))
 

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from xdesc_jax.config import TrainConfig, replaced
+from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.files.whole import atomic, content_hash
 from xdesc_jax.networks import mlp
+from xdesc_jax.networks.frames import KEYPOINT
 from xdesc_jax.networks.mlp import Networks
 from xdesc_jax.train.translators.warmstart import scaled
 from xdesc_jax.translation import ratios
@@ -30,7 +32,7 @@ def with_added(
     """The configuration with the descriptors of a run that adds to a model: its members, then the new ones.
 
     Args:
-        config: its `descriptors` say which members take part; empty for all that the records hold.
+        config: its `descriptors` say which members take part; none for all that the records hold.
         held: the descriptors of the records; None where descriptors are computed from patches.
         bundle: the model of --init.
         freeze: 'all' or 'none'.
@@ -55,9 +57,10 @@ def with_added(
         raise ValueError(f"--add: the model already holds {known} (it holds {', '.join(bundle.specs)})")
     if held is not None and (missing := [name for name in add if name not in held]):
         raise ValueError(f"the records lack {missing}, which --add or --retrain names (they hold {', '.join(held)})")
-    if strange := [name for name in config.descriptors if name not in bundle.specs]:
+    named = tuple(name for name in config.descriptors if name not in add)
+    if strange := [name for name in named if name not in bundle.specs]:
         raise ValueError(f"descriptors: the model lacks {strange} (it holds {', '.join(bundle.specs)})")
-    members = config.descriptors or tuple(name for name in bundle.specs if held is None or name in held)
+    members = named or tuple(name for name in bundle.specs if held is None or name in held)
     if not members:
         raise ValueError(f"--add: the records hold none of the model's {', '.join(bundle.specs)}, expected one or more")
     if freeze == "all" and bundle.kind != "encoder_decoder":
@@ -107,11 +110,21 @@ def check_start(start: Bundle | None, freeze: str, add: Sequence[str]) -> None:
         raise ValueError(f"--start: the model holds {sorted(start.specs)}, none of {list(add)}, which start from it")
 
 
-def like(config: TrainConfig, bundle: Bundle) -> TrainConfig:
-    """The configuration with the model's frame of the space and context of encoders, where it leaves them open."""
+def like(config: TrainConfig, bundle: Bundle, held: Mapping[str, DescriptorSpec]) -> TrainConfig:
+    """The configuration with the model's frame of the space and context of encoders, where it leaves them open.
+
+    Args:
+        config: its `descriptors` take part; empty for all that the records hold.
+        bundle: the model of --init.
+        held: the descriptors of the records by name. Where none of those that take part could look at neighbours as
+            the model's do, there is no context.
+    """
     if config.model.frame == "auto":
         config = replaced(config, {"model.frame": bundle.frame, "model.harmonics": bundle.harmonics})
     if config.model.context.of == "none" and bundle.context is not None:
+        names = [name for name in config.descriptors or held if name in held]
+        if bundle.context.of == "keypoint" and all(held[name].frame != KEYPOINT for name in names):
+            return config
         context = dataclasses.replace(bundle.context, least_share=config.model.context.least_share)
         config = replaced(config, {"model.context": context})
     return config

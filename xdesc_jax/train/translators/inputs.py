@@ -46,8 +46,8 @@ class Statistics:
 
     Attributes:
         rows: mean, deviation and spread over photos of canonical rows, bits as 0 and 1.
-        scale: the root mean square norm where the descriptor is neither binary nor of unit length, else 1;
-            training divides by it, so that every translation loss is in units of a descriptor's length.
+        scale: the root mean square norm of the rows that have the descriptor, where it is neither binary nor of unit
+            length, else 1; training divides by it, so that every translation loss is in units of a descriptor's length.
         sample: up to 64 rows in stored form, aligned between descriptors where some rows have all of them; with
             context, all of one photo.
         frames: of the sample's keypoints, [n, 2] float32; None where the model takes none.
@@ -116,11 +116,14 @@ def choose_specs(info: RecordInfo | None, config: TrainConfig) -> dict[str, Desc
     """The descriptors of a run, in the configuration's order.
 
     Raises:
-        ValueError: fewer than one, or one that the records lack.
+        ValueError: fewer than one, one that the records lack, or inputs that do not tell what the networks take.
     """
     if config.inputs == "patches":
         if not config.descriptors:
             raise ValueError("descriptors: name them where they are computed from patches")
+        if config.model.context.of != "none":
+            told = f"inputs is 'patches' with model.context.of {config.model.context.of!r}"
+            raise ValueError(f"{told}: patches have no neighbours; encoders that look at them need 'columns'")
         specs = {name: get_spec(name) for name in config.descriptors}
         if takes_frames(specs, config):
             raise ValueError(
@@ -136,6 +139,11 @@ def choose_specs(info: RecordInfo | None, config: TrainConfig) -> dict[str, Desc
     specs = {name: info.specs[name] for name in names}
     frame_form.space_of(specs, config.model.frame)  # refuses descriptors that it does not allow
     return specs
+
+
+def frame_of(info: RecordInfo | None, config: TrainConfig) -> str:
+    """The frame of a run's joint space; raises ValueError as `choose_specs`."""
+    return frame_form.space_of(choose_specs(info, config), config.model.frame)
 
 
 def takes_frames(specs: Mapping[str, DescriptorSpec], config: TrainConfig) -> bool:
@@ -255,7 +263,11 @@ def collect_rows(
 def measure_statistics(
     source: Source, specs: Mapping[str, DescriptorSpec], config: TrainConfig, rows: int = STATISTICS_ROWS
 ) -> Statistics:
-    """Figures of the first rows of the first epoch, and a sample."""
+    """Figures of the first rows of the first epoch, and a sample.
+
+    Raises:
+        ValueError: rows that are not finite, none of a descriptor, or no frames where the networks take some.
+    """
     ones = dict.fromkeys(specs, 1.0)
     inputs_of = inputs_function(config, specs, ones, augment=False)
 
@@ -267,6 +279,10 @@ def measure_statistics(
     own = ({n: x for n, x in batch.items() if not n.startswith(f"{NEIGHBOURS}/")} for batch in source.epoch(0))
     found, photos = collect_rows(own, with_keypoints, rows)
     keypoints = found.pop(FRAMES, None)
+    if damaged := [name for name, x in found.items() if not np.isfinite(x).all()]:
+        raise ValueError(
+            f"{source.info.path}: damaged, a row of {damaged[0]!r} among the first {len(photos)} is not finite"
+        )
     shown = _sample_rows(found, photos, source)
     framed = [name for name, spec in specs.items() if spec.frame == frame_form.KEYPOINT]
     frames = positions = log2_sigma = None
@@ -314,8 +330,10 @@ def plain(spec: DescriptorSpec) -> bool:
 
 
 def typical_norm(x: np.ndarray) -> float:
-    """Root mean square norm of rows [N, D]; 1 where all are zero."""
-    return float(np.sqrt(np.mean(np.sum(np.square(x), axis=1)))) or 1.0
+    """Root mean square norm of the rows of x [N, D] that are not zero, as where a descriptor lacks; 1 where all are."""
+    squares = np.sum(np.square(x), axis=1)
+    there = squares[squares > 0]
+    return float(np.sqrt(np.mean(there))) if len(there) else 1.0
 
 
 def _canonical(rows: np.ndarray, spec: DescriptorSpec) -> np.ndarray:

@@ -77,7 +77,8 @@ def population_step(
         axis_name: the mapped axis, or None on one device.
 
     Returns:
-        The next state; in it, members whose loss or weights would not be finite, now or earlier, are as they were.
+        The next state; in it, members whose loss, weights or moments would not be finite, now or earlier, are as they
+        were.
         Sums as of `train_step`, [K] each.
     """
 
@@ -86,7 +87,7 @@ def population_step(
 
     members = (_trees(state), keys.member, hyper)
     new, sums = lax.map(lambda own: one(*own), members) if in_turn else jax.vmap(one)(*members)
-    finite = jnp.isfinite(sums["loss"].total) & all_finite((new.params, new.batch_stats))
+    finite = jnp.isfinite(sums["loss"].total) & all_finite(_trees(new))
     stopped = jnp.where((state.stopped == 0) & ~finite, state.step + 1, state.stopped)
 
     def kept(now: jax.Array, before: jax.Array) -> jax.Array:

@@ -97,7 +97,7 @@ def train(
         config = taught(config, info.specs, teacher)
     config = with_added(config, None if config.inputs == "patches" else tuple(info.specs), bundle, freeze, new)
     if bundle is not None:
-        config = like(config, bundle)
+        config = like(config, bundle, info.specs)
     specs = inputs.choose_specs(info, config)
     devices = Devices.choose([config.batch_size], require_accelerator, steps_per_dispatch, backend)
     # What cannot be carried out must fail here, before anything is written.
@@ -109,9 +109,12 @@ def train(
     plain = build_networks(specs, config.model)
     if bundle is not None:
         asked = pupils(plain, looking) if teacher is not None else plain
-        fresh = jax.eval_shape(partial(create_state, asked), jax.random.key(0))
-        check_fit(bundle, asked, fresh, frozen=freeze == "all")
+        check_fit(bundle, asked, _shapes(asked), frozen=freeze == "all")
     check_start(start_bundle, freeze, new)
+    if start_bundle is not None:
+        assert frozen is not None
+        asked = freeze_members(plain, frozen, {})
+        check_fit(start_bundle, asked, _shapes(asked), option="--start")
     addition: dict[str, Any] = {"freeze": freeze, "add": new} if new else {}
     addition |= {"retrain": retrain} if retrain else {}
     addition |= {"start": content_hash(start)} if start else {}
@@ -168,6 +171,11 @@ def train(
     if hosts.is_lead():
         _summary(run)
     return run
+
+
+def _shapes(networks: Networks) -> TrainState:
+    """The shapes of a state of these networks."""
+    return jax.eval_shape(partial(create_state, networks), jax.random.key(0))
 
 
 def _begin(

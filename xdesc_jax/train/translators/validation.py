@@ -28,6 +28,7 @@ from xdesc_jax.translation.translator import EMBEDDING
 
 Rows = Mapping[str, jax.Array]
 Figures = dict[str, Any]
+ROWS = "rows"
 
 
 def validator(networks: Networks) -> Callable[[Variables, Rows], Figures]:
@@ -37,10 +38,11 @@ def validator(networks: Networks) -> Callable[[Variables, Rows], Figures]:
         (variables, canonical rows [N, D] by descriptor) -> {
             'translation_error': {'s->t': L^T}, 'bit_accuracy': {'s->t': share of bits, binary t},
             'rank1': {'s->t': share}, 'joint_rank1': {'s|t': share}, 'mean_rank1': mean of all of them
-            (but the trivial s|s)}.
+            (but the trivial s|s)}. Pairs that have no row in common are not in it.
     """
     program = jax.jit(partial(measured, networks))
-    return lambda variables, rows: _figures(networks.names, jax.device_get(program(variables, rows)))
+    every = networks.names
+    return lambda variables, rows: _figures(every, every, jax.device_get(program(variables, rows)))
 
 
 def population_validator(
@@ -59,17 +61,19 @@ def population_validator(
 
     def measure(variables: Variables, rows: Rows) -> list[Figures]:
         of_all = jax.device_get(program(variables, rows))
-        return [_figures(own, jax.tree.map(itemgetter(i), of_all)) for i, own in enumerate(names)]
+        return [_figures(networks.names, own, jax.tree.map(itemgetter(i), of_all)) for i, own in enumerate(names)]
 
     return measure
 
 
-def measured(networks: Networks, variables: Variables, rows: Rows) -> dict[str, dict[Any, jax.Array]]:
-    """Figures by measure and (source, target)."""
+def measured(networks: Networks, variables: Variables, rows: Rows) -> dict[str, Any]:
+    """Figures by measure and (source, target), and how many `ROWS` two descriptors have in common, [A, A]."""
     if networks.teacher is not None:
-        return _of_pupils(networks, variables, rows)
-    translation = _of_pair_networks if networks.kind == "pair" else _of_joint_space
-    return translation(networks, variables, rows)
+        figures = _of_pupils
+    else:
+        figures = _of_pair_networks if networks.kind == "pair" else _of_joint_space
+    held = _held(networks, rows).astype(jnp.int32)
+    return figures(networks, variables, rows) | {ROWS: held @ held.T}
 
 
 def _of_pupils(networks: Networks, variables: Variables, rows: Rows) -> dict[str, dict[Any, jax.Array]]:
@@ -147,15 +151,18 @@ def _compared(
     return found | {"rank1": share_found_first(predicted, wanted, mask)}
 
 
-def _figures(names: Sequence[str], found: Mapping[str, Mapping[Any, Any]]) -> Figures:
-    """What was measured of some descriptors, as it is written down."""
-
-    def of(measure: str, between: str) -> dict[str, float]:
-        values = found.get(measure, {}).items()
-        return {f"{s}{between}{t}": float(value) for (s, t), value in values if s in names and t in names}
+def _figures(every: Sequence[str], names: Sequence[str], found: Mapping[str, Any]) -> Figures:
+    """What was measured of some of the descriptors, as it is written down: not of pairs without a row in common."""
+    at = {name: i for i, name in enumerate(every)}
 
     names = (*names, EMBEDDING)
+
+    def of(measure: str, between: str) -> dict[str, float]:
+        values = [(s, t, x) for (s, t), x in found.get(measure, {}).items() if s in names and t in names]
+        # The teacher's embeddings are there where the descriptor is.
+        return {f"{s}{between}{t}": float(x) for s, t, x in values if found[ROWS][at[s], at.get(t, at[s])]}
+
     figures: Figures = {name: of(name, "->") for name in ("translation_error", "bit_accuracy", "rank1")}
     figures["joint_rank1"] = of("joint_rank1", "|")
     ranks = [*figures["rank1"].values(), *figures["joint_rank1"].values()]
-    return figures | {"mean_rank1": float(np.mean(ranks))}
+    return figures | {"mean_rank1": float(np.mean(ranks)) if ranks else float("nan")}

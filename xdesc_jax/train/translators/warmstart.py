@@ -85,25 +85,34 @@ def start_from_bundle(
     return with_average(started, state.average is not None)
 
 
-def check_fit(bundle: Bundle, networks: Networks, state: TrainState, *, frozen: bool = False) -> list[str]:
+def check_fit(
+    bundle: Bundle, networks: Networks, state: TrainState, *, frozen: bool = False, option: str = "--init"
+) -> list[str]:
     """The networks that the bundle can start; those that stay `frozen` may have any hidden widths.
+
+    Args:
+        bundle, networks, state: as for `start_from_bundle`.
+        frozen: whether what the bundle holds stays as it is.
+        option: by which the model was given, for errors.
 
     Raises:
         ValueError: another kind of model, embedding width, hidden widths or descriptor spec; or nothing in common.
     """
     if bundle.kind != networks.kind:
-        raise ValueError(f"--init: the model is of kind {bundle.kind!r}, the configuration's of {networks.kind!r}")
+        raise ValueError(f"{option}: the model is of kind {bundle.kind!r}, the configuration's of {networks.kind!r}")
     if (bundle.frame, bundle.harmonics) != (networks.frame, networks.harmonics):
         held, wanted = (f"{m.frame!r} with {m.harmonics} harmonics" for m in (bundle, networks))
-        raise ValueError(f"--init: the model's joint space is of frame {held}, the configuration's of {wanted}")
-    looks = [_looks(bundle.context), _looks(networks.context if networks.with_context else None)]
-    if bundle.context is not None and looks[0] != looks[1]:
-        raise ValueError(f"--init: the model's encoders look at {looks[0]}, the configuration's at {looks[1]}")
+        raise ValueError(f"{option}: the model's joint space is of frame {held}, the configuration's of {wanted}")
     shared = [name for name in networks.modules if name in bundle.networks]
     if not shared:
-        raise ValueError(f"--init: the model holds {sorted(bundle.specs)}, none of {list(networks.names)}")
+        raise ValueError(f"{option}: the model holds {sorted(bundle.specs)}, none of {list(networks.names)}")
+    looks = [_looks(bundle.context), _looks(networks.context if networks.with_context else None)]
+    matters = bool(networks.with_context) or any(map(bundle.takes_context, shared))
+    if bundle.context is not None and matters and looks[0] != looks[1]:
+        raise ValueError(f"{option}: the model's encoders look at {looks[0]}, the configuration's at {looks[1]}")
     for name in shared:
-        _check(name, bundle, networks, state, frozen)
+        if problem := _misfit(name, bundle, networks, state, frozen):
+            raise ValueError(f"{option}: {problem}")
     return shared
 
 
@@ -115,11 +124,12 @@ def _looks(context: ContextConfig | None) -> str:
     return f"{told} with {context.heads} heads of width {context.width}"
 
 
-def _check(name: str, bundle: Bundle, networks: Networks, state: TrainState, frozen: bool) -> None:
+def _misfit(name: str, bundle: Bundle, networks: Networks, state: TrainState, frozen: bool) -> str | None:
+    """How one of the model's networks differs from the one that it is to start; None where it does not."""
     for descriptor in name.split("/")[1:]:
         found, expected = bundle.specs[descriptor], networks.specs[descriptor]
         if found != expected:
-            raise ValueError(f"--init: the model's {descriptor!r} is {found}, the data's is {expected}")
+            return f"the model's {descriptor!r} is {found}, the data's is {expected}"
     linears = sum(layer.startswith("linear") for layer in state.params[name])
     wanted = [state.params[name][f"linear{i}"]["kernel"].shape for i in range(linears)]
     held = [kernel.shape for kernel, _ in bundle.networks[name]]
@@ -127,7 +137,8 @@ def _check(name: str, bundle: Bundle, networks: Networks, state: TrainState, fro
         held[0] = (wanted[0][0], held[0][1])
     ends = [(shapes[0][0], shapes[-1][1]) for shapes in (held, wanted)]
     if ends[0] != ends[1] if frozen else held != wanted:
-        raise ValueError(f"--init: {name} has layers {held}, the configuration wants {wanted}")
+        return f"{name} has layers {held}, the configuration wants {wanted}"
+    return None
 
 
 def scaled(bundle: Bundle, name: str, scales: Mapping[str, float]) -> list[tuple[np.ndarray, np.ndarray]]:
