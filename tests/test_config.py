@@ -8,15 +8,8 @@ import pytest
 
 from tests.support.root import ROOT
 from xdesc_jax import cli
-from xdesc_jax.config import (
-    LossConfig,
-    ModelConfig,
-    OptimizerConfig,
-    TrainConfig,
-    differences,
-    from_dict,
-    load_config,
-)
+from xdesc_jax.config import LossConfig, ModelConfig, OptimizerConfig, TrainConfig, load_config
+from xdesc_jax.files.fields import differences, from_dict
 from xdesc_jax.sweep.config import SweepConfig, expand
 from xdesc_jax.train.descriptors.config import DescriptorConfig
 
@@ -66,7 +59,7 @@ def test_the_paper_configuration_is_the_papers():
 def test_a_configuration_survives_json():
     config = TrainConfig(descriptors=("a", "b"), model=ModelConfig(hidden_learned=(3,)))
     fields = dataclasses.asdict(config) | {"descriptors": ["a", "b"]}
-    assert from_dict(fields) == config and from_dict(fields).hash == config.hash
+    assert from_dict(fields, TrainConfig) == config and from_dict(fields, TrainConfig).hash == config.hash
 
 
 def test_differences_name_nested_fields():

@@ -20,11 +20,12 @@ from xdesc_jax.colmap import database_matches, lists
 from xdesc_jax.colmap.cameras import database_cameras
 from xdesc_jax.colmap.database import DatabaseReader
 from xdesc_jax.colmap.model import Camera
-from xdesc_jax.config import TrainConfig, load_config, wrong_types
+from xdesc_jax.config import TrainConfig, load_config
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.evaluate.scenes import read_homography
 from xdesc_jax.features import images
 from xdesc_jax.features.store import FeatureStore
+from xdesc_jax.files.fields import wrong_types
 from xdesc_jax.matching.matches import MatchFile
 from xdesc_jax.matching.pairs import read_pairs
 from xdesc_jax.translation.ratios import RATIOS, parse

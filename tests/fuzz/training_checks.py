@@ -12,8 +12,8 @@ import numpy as np
 
 from tests.fuzz.checks import need, reals, spec_is_whole
 from tests.fuzz.valid_files import WEIGHTS, small_state
-from xdesc_jax.config import wrong_types
 from xdesc_jax.files import pytorch
+from xdesc_jax.files.fields import wrong_types
 
 
 def records(path: Path) -> None:

@@ -30,7 +30,8 @@ def test_a_full_disk_names_the_folder_and_spares_the_checkpoint_before(toy_recor
 import resource, signal, sys
 sys.path[:0] = [{str(ROOT)!r}]
 from pathlib import Path
-from xdesc_jax.config import from_dict
+from xdesc_jax.config import TrainConfig
+from xdesc_jax.files.fields import from_dict
 from xdesc_jax.train import checkpoint
 from xdesc_jax.train.translators import run
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -43,7 +44,7 @@ def save_while_there_is_room(self, state, position, metrics=None):
     save(self, state, position, metrics)
 checkpoint.Checkpoints.save = save_while_there_is_room
 try:
-    run.train(from_dict({dataclasses.asdict(config)!r}), Path({str(toy_records)!r}), Path({str(run)!r}))
+    run.train(from_dict({dataclasses.asdict(config)!r}, TrainConfig), Path({str(toy_records)!r}), Path({str(run)!r}))
 except OSError as error:
     print(f"error: {{error}}")
 """

@@ -39,7 +39,10 @@ def config(toy_config):
 def config_file(config, tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("config") / "config.py"
     values = repr(dataclasses.asdict(config))
-    path.write_text(f"from xdesc_jax.config import from_dict\n\n\ndef get_config():\n    return from_dict({values})\n")
+    path.write_text(
+        "from xdesc_jax.config import TrainConfig\nfrom xdesc_jax.files.fields import from_dict\n\n\n"
+        f"def get_config():\n    return from_dict({values}, TrainConfig)\n"
+    )
     return path
 
 
@@ -166,7 +169,8 @@ def test_two_hosts_train_a_descriptor_as_one_does(pair_parts, descriptor_config,
     slow = dataclasses.replace(descriptor_config, optimizer=OptimizerConfig(1e-5, "linear", 2))
     values = repr(dataclasses.asdict(slow))
     config.write_text(
-        "from xdesc_jax.config import from_dict\nfrom xdesc_jax.train.descriptors.config import DescriptorConfig\n\n\n"
+        "from xdesc_jax.files.fields import from_dict\n"
+        "from xdesc_jax.train.descriptors.config import DescriptorConfig\n\n\n"
         f"def get_config():\n    return from_dict({values}, DescriptorConfig)\n"
     )
     words = ["--config", config, "--host-timeout=60"]

@@ -6,8 +6,9 @@ import pytest
 
 from tests.support.in_use import check_refused_while_in_use
 from tests.support.stopped import Calls, Stopped
-from xdesc_jax.config import from_dict
+from xdesc_jax.config import TrainConfig
 from xdesc_jax.files.claim import InUse, inside
+from xdesc_jax.files.fields import from_dict
 from xdesc_jax.train import hosts
 from xdesc_jax.train.run_directory import claimed, clear, figure_told, history, keep_settings, read_settings
 
@@ -84,4 +85,4 @@ def test_damaged_settings_are_told_with_the_file(tmp_path, kept):
 def test_settings_of_other_types_are_refused_with_the_file(tmp_path, config):
     (tmp_path / "config.json").write_text(json.dumps({"config": config}))
     with pytest.raises(ValueError, match=r"config\.json: not a configuration of this version"):
-        read_settings(tmp_path, "xdesc train", ["config"], lambda kept: from_dict(kept["config"]))
+        read_settings(tmp_path, "xdesc train", ["config"], lambda kept: from_dict(kept["config"], TrainConfig))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from xdesc_jax import console
-from xdesc_jax.config import TrainConfig, load_config, replaced
+from xdesc_jax.config import TrainConfig, load_config
 from xdesc_jax.descriptors import get_entry
 from xdesc_jax.evaluate.benchmarks import ablations, run_folder
 from xdesc_jax.evaluate.benchmarks.ablations import BENCHMARK, COLUMNS, Claim, Measured, Records
@@ -27,6 +27,7 @@ from xdesc_jax.evaluate.homography import Comparison, evaluate
 from xdesc_jax.evaluate.scenes import Scene, find_scenes
 from xdesc_jax.evaluate.stages.homography import extracted_stores, scene_config
 from xdesc_jax.files import dry_run
+from xdesc_jax.files.fields import replaced
 from xdesc_jax.files.journal import Journal
 from xdesc_jax.files.whole import config_hash, input_hash
 from xdesc_jax.translation.translator import Translator

@@ -19,7 +19,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from cyclopts import Group, Parameter
 
-from xdesc_jax.config import leaves, load_config, replaced
+from xdesc_jax.config import load_config
+from xdesc_jax.files.fields import leaves, replaced
 
 CONFIG = "config"  # the parameter whose fields a file may set
 FLAT = (CONFIG, "settings")  # parameters whose fields need no name before theirs

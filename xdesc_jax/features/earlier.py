@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from xdesc_jax import console
-from xdesc_jax.config import differences
 from xdesc_jax.descriptors import get_entry, get_spec, registered
 from xdesc_jax.features.photo import ExtractSettings
 from xdesc_jax.features.store import FeatureStore
+from xdesc_jax.files.fields import differences
 from xdesc_jax.files.whole import already_done, read_json
 
 SUMMARY = "extract.json"

@@ -13,9 +13,10 @@ from typing import Any, Literal, Protocol, get_args, get_origin
 
 import numpy as np
 
-from xdesc_jax.config import TrainConfig, leaves, replaced
+from xdesc_jax.config import TrainConfig
 from xdesc_jax.console import warn
 from xdesc_jax.console.words import did_you_mean
+from xdesc_jax.files.fields import leaves, replaced
 from xdesc_jax.files.whole import config_hash
 
 

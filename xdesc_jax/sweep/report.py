@@ -16,8 +16,9 @@ from urllib.parse import quote
 import numpy as np
 
 from xdesc_jax import console
-from xdesc_jax.config import TrainConfig, from_dict
+from xdesc_jax.config import TrainConfig
 from xdesc_jax.files import dry_run
+from xdesc_jax.files.fields import from_dict
 from xdesc_jax.files.whole import atomic, making, read_json
 from xdesc_jax.reports.page import write_page
 from xdesc_jax.reports.parts import Answer, Cell, Column, Definitions, Gallery, Group, Number, Section, Table

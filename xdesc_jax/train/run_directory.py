@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from xdesc_jax import console
-from xdesc_jax.config import differences
 from xdesc_jax.files import claim, dry_run
+from xdesc_jax.files.fields import differences
 from xdesc_jax.files.whole import making, read_json, write_json
 from xdesc_jax.train import hosts
 from xdesc_jax.train.checkpoint import Checkpoints, Position

@@ -6,12 +6,13 @@ import pytest
 from tests.support.sequence_folder import write_sequences
 from tests.support.stopped import Calls, Stopped
 from xdesc_jax.command_line import ablations as command
-from xdesc_jax.config import ModelConfig, TrainConfig, replaced
+from xdesc_jax.config import ModelConfig, TrainConfig
 from xdesc_jax.data import open_source
 from xdesc_jax.descriptors import get_spec
 from xdesc_jax.evaluate.benchmarks import ablations
 from xdesc_jax.evaluate.benchmarks.ablations import Claim
 from xdesc_jax.evaluate.homography import Comparison
+from xdesc_jax.files.fields import replaced
 from xdesc_jax.translation.bundle import Bundle
 from xdesc_jax.translation.translator import Translator
 

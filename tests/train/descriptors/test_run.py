@@ -15,10 +15,11 @@ from tests.support.killed import kill_within
 from tests.support.pair_records import pair_records
 from tests.support.root import ROOT
 from xdesc_jax import cli
-from xdesc_jax.config import OptimizerConfig, from_dict, load_config
+from xdesc_jax.config import OptimizerConfig, load_config
 from xdesc_jax.data.mixture import Part
 from xdesc_jax.features import l2net
 from xdesc_jax.features.weights import write_arrays
+from xdesc_jax.files.fields import from_dict
 from xdesc_jax.train.checkpoint import load_state
 from xdesc_jax.train.descriptors.config import AugmentationConfig, DescriptorConfig
 from xdesc_jax.train.descriptors.export import load_descriptor
@@ -58,7 +59,7 @@ import os, signal
 from pathlib import Path
 from tests.support.thin_network import make_thin
 from xdesc_jax.data.mixture import Part
-from xdesc_jax.config import from_dict
+from xdesc_jax.files.fields import from_dict
 from xdesc_jax.train import checkpoint
 from xdesc_jax.train.checkpoint import load_state
 from xdesc_jax.train.descriptors.config import DescriptorConfig

@@ -12,11 +12,12 @@ from tests.support.aligned_stores import write_aligned
 from tests.support.toy_records import TOY, toy_rows
 from tests.train.translators.test_context import OPTIONS, SPECS, toy
 from xdesc_jax import cli
-from xdesc_jax.config import ModelConfig, replaced
+from xdesc_jax.config import ModelConfig
 from xdesc_jax.data.records import records
 from xdesc_jax.descriptors import from_stored
 from xdesc_jax.evaluate.homography import comparisons
 from xdesc_jax.export.export import export, to_bundle
+from xdesc_jax.files.fields import replaced
 from xdesc_jax.files.whole import content_hash
 from xdesc_jax.inspection.inspect import inspect
 from xdesc_jax.networks import mlp

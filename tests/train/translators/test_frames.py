@@ -11,11 +11,12 @@ import pytest
 
 from tests.support.toy_records import toy_config
 from xdesc_jax import cli
-from xdesc_jax.config import ModelConfig, replaced
+from xdesc_jax.config import ModelConfig
 from xdesc_jax.data.records import records
 from xdesc_jax.data.schema import KEYPOINT
 from xdesc_jax.descriptors import DescriptorSpec, unit_rows
 from xdesc_jax.features.store import ImageFeatures, StoreWriter
+from xdesc_jax.files.fields import replaced
 from xdesc_jax.networks import mlp
 from xdesc_jax.train.translators import objective, step
 from xdesc_jax.train.translators.run import train

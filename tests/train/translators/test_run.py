@@ -77,7 +77,8 @@ def test_a_killed_run_ends_as_an_uninterrupted_one(straight, toy_records, toy_co
     script = f"""
 import os, signal
 from pathlib import Path
-from xdesc_jax.config import from_dict
+from xdesc_jax.config import TrainConfig
+from xdesc_jax.files.fields import from_dict
 from xdesc_jax.train import checkpoint
 from xdesc_jax.train.translators import run
 save, seen = checkpoint.Checkpoints.save, []
@@ -87,7 +88,7 @@ def save_and_die(*arguments):
     if len(seen) == {saves}:
         os.kill(os.getpid(), signal.SIGKILL)
 checkpoint.Checkpoints.save = save_and_die
-run.train(from_dict({dataclasses.asdict(toy_config)!r}), Path({str(toy_records)!r}), Path({str(run)!r}))
+run.train(from_dict({dataclasses.asdict(toy_config)!r}, TrainConfig), Path({str(toy_records)!r}), Path({str(run)!r}))
 """
     kill_within(script)
     train(toy_config, toy_records, run)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from xdesc_jax.config import OptimizerConfig, Precision, check_finite
+from xdesc_jax.config import OptimizerConfig, Precision
+from xdesc_jax.files.fields import check_finite
 from xdesc_jax.files.whole import config_hash
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from xdesc_jax import __version__, console
-from xdesc_jax.config import from_dict
 from xdesc_jax.features.weights import write_arrays
+from xdesc_jax.files.fields import from_dict
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, read_json, recorded, write_json
 from xdesc_jax.train.descriptors.config import DescriptorConfig
 

@@ -14,8 +14,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from xdesc_jax.config import ContextConfig, TrainConfig, replaced
+from xdesc_jax.config import ContextConfig, TrainConfig
 from xdesc_jax.descriptors import DescriptorSpec
+from xdesc_jax.files.fields import replaced
 from xdesc_jax.networks import mlp
 from xdesc_jax.networks.mlp import Networks
 from xdesc_jax.train.translators.frozen import freeze_members

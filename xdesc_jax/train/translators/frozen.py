@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from xdesc_jax.config import TrainConfig, replaced
+from xdesc_jax.config import TrainConfig
 from xdesc_jax.descriptors import DescriptorSpec
+from xdesc_jax.files.fields import replaced
 from xdesc_jax.files.whole import atomic, content_hash
 from xdesc_jax.networks import mlp
 from xdesc_jax.networks.frames import KEYPOINT

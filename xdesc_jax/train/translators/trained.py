@@ -14,8 +14,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from xdesc_jax.config import ContextConfig, TrainConfig, from_dict
+from xdesc_jax.config import ContextConfig, TrainConfig
 from xdesc_jax.descriptors import DescriptorSpec
+from xdesc_jax.files.fields import from_dict
 from xdesc_jax.networks import frames as frame_form
 from xdesc_jax.networks import mlp
 from xdesc_jax.networks.context import OF_ROWS
