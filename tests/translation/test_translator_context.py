@@ -27,6 +27,7 @@ from xdesc_jax.colmap.database import DatabaseReader
 from xdesc_jax.descriptors import get_spec, stored, unit_rows
 from xdesc_jax.features.store import FeatureStore, ImageFeatures, StoreWriter
 from xdesc_jax.networks import neighbours
+from xdesc_jax.translation.blas import Threads
 from xdesc_jax.translation.bundle import load
 from xdesc_jax.translation.stream import ZeroRowsWarning
 from xdesc_jax.translation.translator import Translator
@@ -48,7 +49,20 @@ def of_whom(request):
 @pytest.fixture
 def small_blocks(monkeypatch):
     monkeypatch.setattr("xdesc_jax.translation.stream.BLOCK_ROWS", 5)
+    monkeypatch.setattr("xdesc_jax.translation.stream.PART_ROWS", 7)
     monkeypatch.setattr("xdesc_jax.translation.surroundings.POOL_ROWS", 3)
+
+
+def test_threads_change_no_row_of_a_photo_and_raise_what_went_wrong_in_them(bundle, small_blocks, monkeypatch):
+    x, seen, at = rows(23)["turned"], frames(23), positions(23)
+    found = []
+    for n in (1, 3):
+        monkeypatch.setattr("xdesc_jax.translation.blas.threads", lambda n=n: Threads(lambda: n, lambda _: None))
+        found.append(Translator(bundle).embed(x, "turned", frames=seen, positions=at))
+    np.testing.assert_array_equal(*found)
+    monkeypatch.setattr("xdesc_jax.networks.context.attend", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        Translator(bundle).embed(x, "turned", frames=seen, positions=at)
 
 
 def by_definition(bundle, x, source, target, seen, at):

@@ -80,21 +80,21 @@ def geometry(frames: Any, other_frames: Any, offsets: Any, xp: ModuleType = np, 
         `REACHES_SIGMA`, and behind it stand cos and sin of 1 to H times the difference of the orientations.
     """
     reaches, turned = REACHES_PX, []
-    if harmonics:
-        reaches, offsets = REACHES_SIGMA, _seen(offsets, frames, xp)
-        angles = (other_frames[..., 1:] - frames[:, None, 1:]) * xp.arange(1, harmonics + 1, dtype=frames.dtype)
-        turned = [xp.cos(angles), xp.sin(angles)]
-    near = [xp.tanh(offsets / reach) for reach in reaches]
-    far = xp.log2(1 + (offsets * offsets).sum(-1, keepdims=True) / reaches[0] ** 2) / 8
-    size = xp.zeros_like(far) if frames is None else xp.log2(other_frames[..., :1] / frames[:, None, :1]) / 2
-    return xp.concatenate([*near, far, size, *turned], axis=-1).astype(np.float32)
-
-
-def _seen(offsets: Any, frames: Any, xp: ModuleType) -> Any:
-    """Offsets [N, K, 2] along and across the keypoints' orientations, in units of their sigmas (`frames` [N, 2])."""
-    cos, sin = (f(frames[:, 1:]) / frames[:, :1] for f in (xp.cos, xp.sin))
     x, y = offsets[..., 0], offsets[..., 1]
-    return xp.stack([cos * x + sin * y, cos * y - sin * x], axis=-1)
+    if harmonics:
+        reaches, (x, y) = REACHES_SIGMA, _seen(x, y, frames, xp)
+        angle = other_frames[..., 1] - frames[:, 1:]
+        turned = [f(angle * n) for f in (xp.cos, xp.sin) for n in range(1, harmonics + 1)]
+    near = [xp.tanh(along / reach) for reach in reaches for along in (x, y)]
+    far = xp.log2(1 + (x * x + y * y) / reaches[0] ** 2) / 8
+    size = xp.zeros_like(far) if frames is None else xp.log2(other_frames[..., 0] / frames[:, :1]) / 2
+    return xp.stack([*near, far, size, *turned], axis=-1).astype(np.float32)
+
+
+def _seen(x: Any, y: Any, frames: Any, xp: ModuleType) -> tuple[Any, Any]:
+    """Offsets [N, K] along and across the keypoints' orientations, in units of their sigmas (`frames` [N, 2])."""
+    cos, sin = (f(frames[:, 1:]) / frames[:, :1] for f in (xp.cos, xp.sin))
+    return cos * x + sin * y, cos * y - sin * x
 
 
 def described(nearest: int, larger: int, of: Iterable[str]) -> str:

@@ -6,9 +6,12 @@ translation both ask here. The search is scipy's k-d tree.
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 
 NONE = -1  # stands for a neighbour that is not there
+WORKERS = min(4, os.cpu_count() or 1)  # threads of a search
 
 
 def find(
@@ -90,7 +93,7 @@ def _nearest(positions: np.ndarray, asking: np.ndarray, asked: np.ndarray, count
     from scipy.spatial import KDTree
 
     # One more than wanted: a keypoint may find itself, and not as the first where others lie at the same place.
-    _, near = KDTree(positions[asked]).query(positions[asking], k=np.arange(1, count + 2))
+    _, near = KDTree(positions[asked]).query(positions[asking], k=np.arange(1, count + 2), workers=WORKERS)
     near = np.where(near < len(asked), asked[np.minimum(near, len(asked) - 1)], NONE)
     own = near == asking[:, None]
     own[~own.any(axis=1), -1] = True  # the farthest goes where it did not find itself

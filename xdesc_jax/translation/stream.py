@@ -3,14 +3,16 @@
 In: blocks of rows, stored or canonical, the networks between the two ends, and frames and positions of the keypoints
 where they take them. Out: rows of the target, and what the rows seen give reason to warn of. Any number of rows passes
 in blocks through buffers that are made once, so memory stays at input, output and some tens of MB; where an encoder
-looks at a photo's other rows, what is given at once are the rows of one photo, of which all but the networks' hidden
-values is held at once. Imports numpy alone.
+looks at a photo's other rows, what is given at once are the rows of one photo, parts of which pass in threads. Imports
+numpy alone.
 """
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +21,7 @@ from xdesc_jax.config import ContextConfig
 from xdesc_jax.descriptors import DescriptorSpec, canonical, stored, unit_rows
 from xdesc_jax.networks import frames as frame_form
 from xdesc_jax.networks import views
+from xdesc_jax.translation import blas
 from xdesc_jax.translation.bundle import Layers
 from xdesc_jax.translation.deviation import Deviation, RowStatistics, SigmaDeviation
 from xdesc_jax.translation.surroundings import Surroundings, check_positions
@@ -26,6 +29,7 @@ from xdesc_jax.translation.surroundings import Surroundings, check_positions
 # 2048 x 1024 floats are 8 MB: large enough for full matrix-product speed, and the passes for bias and ReLU
 # still find the block in the last-level cache.
 BLOCK_ROWS = 2048
+PART_ROWS = 256  # of a photo, in one of several threads; how many of these there are changes no result
 
 
 class ZeroRowsWarning(UserWarning):
@@ -159,18 +163,15 @@ class Stream:
             spec = self.target
             width, dtype = (spec.stored_width, spec.stored_dtype) if self._storage else (spec.width, _dtype(spec))
             out = np.empty((n, width), dtype)
-        around = None
         if positions is not None:
             x = canonical(x, self.source, where=where, first_row=first_row, **self._form)
-            around = self._surroundings(x.astype(np.float32, copy=False), frames, positions)
+            self._fill_photo(out, x, frames, positions)
+            return out
         for start in range(0, max(n, 1), BLOCK_ROWS):
             part = slice(start, start + BLOCK_ROWS)
             rows = x if n == 0 else x[part]
-            if around is None:
-                rows = canonical(rows, self.source, where=where, first_row=first_row + start, **self._form)
-            inputs = None if around is None else around.inputs(start, start + len(rows))
-            y = self._block(rows, None if frames is None else frames[part], inputs)
-            out[start : start + len(rows)] = stored(y, self.target) if self._storage else y
+            rows = canonical(rows, self.source, where=where, first_row=first_row + start, **self._form)
+            self._fill(out[part], *self._count(rows), None if frames is None else frames[part])
         return out
 
     def check_views(self, where: str = "") -> None:
@@ -258,12 +259,27 @@ class Stream:
         own = frames if first.takes_frames or self._turning else None
         return Surroundings(layers, config, first.with_frames(x, own), own, positions, usable, self._turning)
 
-    def _block(self, rows: np.ndarray, frames: np.ndarray | None, inputs: np.ndarray | None) -> np.ndarray:
-        x, zero = self._count(rows)
+    def _fill_photo(self, out: np.ndarray, x: np.ndarray, frames: np.ndarray | None, positions: np.ndarray) -> None:
+        x, zero = self._count(x)
+
+        def fill(start: int) -> None:
+            part = slice(start, min(start + PART_ROWS, len(x)))
+            inputs = around.inputs(part.start, part.stop)
+            self._fill(out[part], x[part], zero[part], None if frames is None else frames[part], inputs)
+
+        with blas.threads().lent() as threads, ThreadPoolExecutor(threads) as pool:
+            around = self._surroundings(x, frames, positions)
+            for _ in pool.map(fill, range(0, len(x), PART_ROWS)):  # raises what a thread raised
+                pass
+
+    def _fill(
+        self, out: np.ndarray, x: np.ndarray, zero: np.ndarray, frames: np.ndarray | None,
+        inputs: np.ndarray | None = None,
+    ) -> None:  # fmt: skip
         y = _finish(self._forward(x, frames, inputs), self.target)
         if zero.any():
             y[zero] = 0
-        return y
+        out[:] = stored(y, self.target) if self._storage else y
 
     def _count(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The rows as float32 and which of them are zero, once they are counted."""
@@ -289,11 +305,12 @@ class Stream:
 
 
 class _Network:
-    """An MLP with ReLU between its layers and buffers for one block of rows; of `harmonics` over 0, it takes frames."""
+    """An MLP with ReLU between its layers and buffers for a block of rows, of each thread its own; of `harmonics` over
+    0, it takes frames."""
 
     def __init__(self, layers: Layers, harmonics: int):
         self._layers, self._harmonics = layers, harmonics
-        self._buffers: list[np.ndarray] = [np.empty((0, len(bias)), np.float32) for _, bias in layers]
+        self._thread = threading.local()
 
     @property
     def takes_frames(self) -> bool:
@@ -309,11 +326,12 @@ class _Network:
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """float32 [n, in], rows with all that the network takes behind them -> float32 [n, out], a buffer that the next
         call overwrites."""
-        if len(x) > len(self._buffers[0]):
-            self._buffers = [np.empty((len(x), b.shape[1]), np.float32) for b in self._buffers]
+        buffers: list[np.ndarray] = getattr(self._thread, "buffers", [])
+        if not buffers or len(x) > len(buffers[0]):
+            buffers = self._thread.buffers = [np.empty((len(x), len(bias)), np.float32) for _, bias in self._layers]
         last = len(self._layers) - 1
         for i, (kernel, bias) in enumerate(self._layers):
-            y = self._buffers[i][: len(x)]
+            y = buffers[i][: len(x)]
             np.matmul(x, kernel, out=y)
             y += bias
             if i < last:

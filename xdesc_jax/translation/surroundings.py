@@ -14,7 +14,7 @@ from xdesc_jax.config import ContextConfig
 from xdesc_jax.networks import context, neighbours
 from xdesc_jax.translation.parts import Layers
 
-POOL_ROWS = 128  # of 40 neighbours and 192 values: 4 MB an array, of which two are in use
+POOL_ROWS = 32  # of 40 neighbours and 192 values: 1 MB an array, of which two are in use, as a core's cache holds
 _FARTHEST_PX = 1e6  # no photo reaches so far; squares of more leave float32
 _SLACK = 0.02  # of the photo's longer side: how far outside keypoints may lie that were refined or undistorted
 
@@ -40,47 +40,59 @@ class Surroundings:
         self._layers, self._width = layers, context.output_width(config.width, config.heads)
         self._x, self._frames, self._positions = x, frames, positions
         sigmas = None if frames is None else frames[:, 0]
-        self._near = neighbours.find(positions, sigmas, *config.neighbours(frames is not None), usable)
-        self._projected = context.project(layers, x) + layers[1][1]  # with the bias of `geometry`, once a row
-        self._tokens = np.empty((2, min(POOL_ROWS, len(x)), self._near.shape[1], config.width), self._projected.dtype)
+        near = neighbours.find(positions, sigmas, *config.neighbours(frames is not None), usable)
+        self._near = np.ascontiguousarray(near.T)  # [K, N]: the maximum over neighbours is then one of whole arrays
+        _, (geometry, geometry_bias), token, _ = layers
+        # Behind what neighbours show of themselves stands a 1, by which the token's bias is multiplied; the last row,
+        # which `NONE` leads to, is the neighbour that is not there: nothing behind the ReLU, and no bias.
+        seen = context.project(layers, x) + geometry_bias
+        self._seen = np.pad(seen, ((0, 1), (0, 1)), constant_values=1)
+        self._seen[-1] = context.FAR
+        self._geometry, self._token = np.pad(geometry, ((0, 0), (0, 1))), np.vstack(token)
 
     def __call__(self, start: int, stop: int, out: np.ndarray | None = None) -> np.ndarray:
         """[stop - start, (H + 1) * W] for these rows, `out` where given."""
         if out is None:
             out = np.empty((stop - start, self._width), self._x.dtype)
-        asked = context.ask(self._layers, self._x[start:stop])
+        buffers = np.empty((2, self._near[:, :POOL_ROWS].size * len(self._token)), self._seen.dtype)
         for first in range(start, stop, POOL_ROWS):
-            last = min(first + POOL_ROWS, stop)
-            near = self._near[first:last]
-            mask = near != neighbours.NONE
-            tokens = self._tokens_of(first, last, near, mask)
-            here = slice(first - start, last - start)
-            out[here] = context.attend(asked[here], tokens, mask)
+            own = slice(first, min(first + POOL_ROWS, stop))
+            near = self._near[:, own]
+            tokens = self._tokens_of(own, near, buffers).swapaxes(0, 1)
+            asked = context.ask(self._layers, self._x[own])
+            out[first - start : own.stop - start] = context.attend(asked, tokens, near.T != neighbours.NONE)
         return out
 
     def inputs(self, start: int, stop: int) -> np.ndarray:
         """What the encoder takes of these rows: with their frames, and behind them what they are told."""
-        return np.concatenate([self._x[start:stop], self(start, stop)], axis=1)
+        own = self._x[start:stop]
+        inputs = np.empty((len(own), own.shape[1] + self._width), own.dtype)
+        inputs[:, : own.shape[1]] = own
+        self(start, stop, inputs[:, own.shape[1] :])
+        return inputs
 
-    def _tokens_of(self, first: int, last: int, near: np.ndarray, mask: np.ndarray) -> np.ndarray:
-        """What stands for the neighbours, [n, K, W], as in `context.pool`, in buffers: a third of the time of new
-        arrays."""
-        _, (geometry, _), (token, token_bias), _ = self._layers
-        offsets = self._positions[near] - self._positions[first:last, None]
-        own, others = (None, None) if self._frames is None else (self._frames[first:last], self._frames[near])
-        around = context.geometry(own, others, offsets, harmonics=self._turning)
-        a, b = self._tokens[:, : last - first]
-        rows = (-1, a.shape[-1])  # one product for all neighbours
-        zero = np.zeros(a.shape[-1], a.dtype)  # a vector: numpy takes twice as long for a maximum with a scalar
-        np.take(self._projected, near, axis=0, out=a, mode="clip")  # what stands for none is set to zero below
-        np.matmul(around.reshape(-1, around.shape[-1]), geometry, out=b.reshape(rows))
-        a += b
-        np.maximum(a, zero, out=a)
-        np.matmul(a.reshape(rows), token, out=b.reshape(rows))
-        b += token_bias
-        np.maximum(b, zero, out=b)
-        b[~mask] = 0
-        return b
+    def _tokens_of(self, own: slice, near: np.ndarray, buffers: np.ndarray) -> np.ndarray:
+        """What stands for the neighbours `near` [K, n] of these rows, [K, n, W], as in `context.pool`; in buffers: a
+        third of the time of new arrays."""
+        offsets = (np.take(self._positions, near, axis=0) - self._positions[own]).swapaxes(0, 1)
+        frames = others = None
+        if self._frames is not None:
+            frames, others = self._frames[own], np.take(self._frames, near, axis=0).swapaxes(0, 1)
+        around = context.geometry(frames, others, offsets, harmonics=self._turning).swapaxes(0, 1)
+        inner, width = self._token.shape
+        seen, added = buffers[:, : near.size * inner].reshape(2, near.size, inner)
+        tokens = buffers[1, : near.size * width].reshape(near.size, width)  # once `added` is no longer needed
+        np.take(self._seen, near.ravel(), axis=0, out=seen, mode="wrap")
+        seen += np.matmul(around.reshape(near.size, -1), self._geometry, out=added)
+        _relu(seen, near.shape)
+        np.matmul(seen, self._token, out=tokens)
+        return _relu(tokens, near.shape)
+
+
+def _relu(x: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """[K * n, W] to [K, n, W], in place: with an array of zeros, as numpy is several times slower with one zero."""
+    x = x.reshape(*shape, -1)
+    return np.maximum(x, np.zeros(x.shape[1:], x.dtype), out=x)
 
 
 def check_positions(positions: np.ndarray, rows: int, where: str = "", size: tuple[int, int] = (0, 0)) -> np.ndarray:
