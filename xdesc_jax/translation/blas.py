@@ -1,61 +1,59 @@
-"""The threads of numpy's matrix products, lent to a caller that shares its own work among threads.
+"""The threads of matrix products, lent to a caller that shares its own work among threads.
 
-In: the OpenBLAS that numpy came with. Out: how many threads it would use for a product; as long as they are lent, it
-uses one. A product of some rows in several threads ends with the slowest of them: on a busy machine most of the time is
-spent waiting. Numpy has no call for this, so the library is asked; where another one computes the products, none are
-lent and it keeps its own. Imports numpy alone.
+In: the libraries that compute numpy's products. Out: how many threads they would use for a product; as long as they are
+lent, they use one. A product of some rows in several threads ends with the slowest of them: on a busy machine most of
+the time is spent waiting. threadpoolctl finds the libraries; its own limits are not for callers of several threads.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
+from typing import Protocol
 
-import numpy as np
 
-# In numpy's wheels, in those before numpy 2, and in distributions.
-_NAMES = ("scipy_openblas_{}_num_threads64_", "openblas_{}_num_threads64_", "openblas_{}_num_threads")
+class Library(Protocol):
+    """One that computes products, as threadpoolctl tells of it."""
+
+    def get_num_threads(self) -> int | None:
+        """How many threads it uses."""
+
+    def set_num_threads(self, num_threads: int) -> object:
+        """Sets how many it uses."""
 
 
 class Threads:
-    """Threads of a library, lent to any number of callers at a time.
+    """Threads of libraries, lent to any number of callers at a time."""
 
-    Args:
-        read: tells how many the library uses.
-        write: sets it.
-    """
-
-    def __init__(self, read: Callable[[], int], write: Callable[[int], object]):
-        self._read, self._write = read, write
-        self._lock, self._callers, self._own = threading.Lock(), 0, 1
+    def __init__(self, libraries: Sequence[Library]):
+        self._libraries = libraries
+        self._lock, self._callers, self._own = threading.Lock(), 0, [1]
 
     @contextlib.contextmanager
     def lent(self) -> Iterator[int]:
-        """How many there are; the library uses one until the last of the callers is done."""
+        """How many there are, 1 without a library; each library uses one until the last of the callers is done."""
         with self._lock:
             if not self._callers:
-                self._own = self._read()
-                self._write(1)
+                self._own = [library.get_num_threads() or 1 for library in self._libraries]
+                for library in self._libraries:
+                    library.set_num_threads(1)
             self._callers += 1
-            own = self._own
+            most = max(self._own, default=1)
         try:
-            yield own
+            yield most
         finally:
             with self._lock:
                 self._callers -= 1
                 if not self._callers:
-                    self._write(self._own)
+                    for library, own in zip(self._libraries, self._own, strict=True):
+                        library.set_num_threads(own)
 
 
 @cache
 def threads() -> Threads:
-    """Those of numpy's products; of a library that cannot be asked, one."""
-    library = ctypes.CDLL(np.linalg._umath_linalg.__file__)  # finds what this is linked to, too
-    for name in _NAMES:
-        read, write = (getattr(library, name.format(what), None) for what in ("get", "set"))
-        if read is not None and write is not None:
-            return Threads(read, write)
-    return Threads(lambda: 1, lambda _: None)
+    """Those of the libraries that are loaded when it is first asked."""
+    from threadpoolctl import ThreadpoolController
+
+    return Threads(ThreadpoolController().select(user_api="blas").lib_controllers)
