@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sqlite3
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -57,7 +58,8 @@ def test_threads_change_no_row_of_a_photo_and_raise_what_went_wrong_in_them(bund
     x, seen, at = rows(23)["turned"], frames(23), positions(23)
     found = []
     for n in (1, 3):
-        monkeypatch.setattr("xdesc_jax.translation.blas.threads", lambda n=n: Threads(lambda: n, lambda _: None))
+        library = Threads([SimpleNamespace(get_num_threads=lambda n=n: n, set_num_threads=lambda _: None)])
+        monkeypatch.setattr("xdesc_jax.translation.blas.threads", lambda library=library: library)
         found.append(Translator(bundle).embed(x, "turned", frames=seen, positions=at))
     np.testing.assert_array_equal(*found)
     monkeypatch.setattr("xdesc_jax.networks.context.attend", lambda *_: 1 / 0)
