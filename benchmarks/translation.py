@@ -18,7 +18,6 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -87,7 +86,7 @@ def products(translator: Translator, rows: int) -> None:
     if not translator.bundle.contexts:
         return products_of_part(kernels(translator), rows)
     parts = [PART_ROWS] * (rows // PART_ROWS) + [rows % PART_ROWS] * (rows % PART_ROWS > 0)
-    with blas.threads().lent() as threads, ThreadPoolExecutor(threads) as pool:
+    with blas.threads().pool() as pool:
         list(pool.map(partial(products_of_part, kernels(translator)), parts))
 
 

@@ -16,9 +16,10 @@
 set -euo pipefail
 [ $# -eq 3 ] || { echo "usage: sbatch --array=0-N $0 CONFIG RECORDS WORKDIR" >&2; exit 2; }
 
+# Without srun, which kills what it runs when SIGTERM comes to itself.
 stopped=
-trap 'stopped=yes; kill -TERM "$!"' TERM  # which srun hands to the training
-srun xdesc sweep --config "$1" --data "$2" --workdir "$3" --require-accelerator \
+trap 'stopped=yes; kill -TERM "$!"' TERM
+xdesc sweep --config "$1" --data "$2" --workdir "$3" --require-accelerator \
     --shard "${SLURM_ARRAY_TASK_ID:?submit with --array=0-N}/${SLURM_ARRAY_TASK_COUNT:?}" --steps-per-dispatch 16 &
 wait "$!" && status=0 || status=$?
 if [ -n "$stopped" ]; then  # the signal ended that wait, and not the training

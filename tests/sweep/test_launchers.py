@@ -15,8 +15,9 @@ PIPELINES = ROOT / "pipelines"
 
 @pytest.fixture
 def fake_programs(tmp_path) -> dict[str, str]:
-    """`xdesc` that prints its words, and `srun` that runs what it is given."""
-    for name, body in (("xdesc", 'echo "$@"'), ("srun", '"$@"')):
+    """`xdesc` and `scontrol` that print their words, and `srun` that fails: Slurm's kills what it runs when it gets
+    SIGTERM, with which a task is told to save."""
+    for name, body in (("xdesc", 'echo "$@"'), ("scontrol", 'echo "$@"'), ("srun", "exit 1")):
         (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
         (tmp_path / name).chmod(0o755)
     return {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
@@ -34,13 +35,11 @@ def test_a_slurm_task_trains_its_shard(fake_programs):
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_slurm_task_whose_time_ends_puts_itself_back_once_it_has_saved(fake_programs, tmp_path, fails):
-    """Slurm signals the script, which has `srun` tell the training; one that cannot save is not begun again."""
-    saving = f"trap 'echo saved; exit {int(fails)}' TERM; kill -TERM $PPID; while :; do sleep 0.01; done"
-    for name, body in (("srun", saving), ("scontrol", 'echo "$@"')):
-        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
-        (tmp_path / name).chmod(0o755)
+    """Slurm signals the script, which tells the training; one that cannot save is not begun again."""
+    saving = f"trap 'echo saved; exit {int(fails)}' TERM; kill -TERM $SCRIPT; for _ in $(seq 500); do sleep 0.01; done"
+    (tmp_path / "xdesc").write_text(f"#!/bin/sh\n{saving}\n")
     task = {"SLURM_ARRAY_TASK_ID": "3", "SLURM_ARRAY_TASK_COUNT": "8", "SLURM_JOB_ID": "77"}
-    command = ["bash", str(PIPELINES / "sweep_slurm.sh"), "c.py", "data", "w"]
+    command = ["bash", "-c", 'SCRIPT=$$ exec bash "$@"', "_", str(PIPELINES / "sweep_slurm.sh"), "c.py", "data", "w"]
     ended = subprocess.run(command, env=fake_programs | task, capture_output=True, text=True)
     assert ended.returncode == fails
     assert ended.stdout.split("\n") == ["saved", *["requeue 77"] * (not fails), ""]

@@ -1,8 +1,9 @@
 """The threads of matrix products, lent to a caller that shares its own work among threads.
 
-In: the libraries that compute numpy's products. Out: how many threads they would use for a product; as long as they are
-lent, they use one. A product of some rows in several threads ends with the slowest of them: on a busy machine most of
-the time is spent waiting. threadpoolctl finds the libraries; its own limits are not for callers of several threads.
+In: the libraries that compute numpy's products. Out: as many threads of Python as they would use for a product; as long
+as they are lent, they use one. A product of some rows in several threads ends with the slowest of them: on a busy
+machine most of the time is spent waiting. threadpoolctl finds the libraries; its own limits are not for callers of
+several threads.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Protocol
 
@@ -37,8 +39,7 @@ class Threads:
         with self._lock:
             if not self._callers:
                 self._own = [library.get_num_threads() or 1 for library in self._libraries]
-                for library in self._libraries:
-                    library.set_num_threads(1)
+                self._use_one()
             self._callers += 1
             most = max(self._own, default=1)
         try:
@@ -47,8 +48,23 @@ class Threads:
             with self._lock:
                 self._callers -= 1
                 if not self._callers:
-                    for library, own in zip(self._libraries, self._own, strict=True):
-                        library.set_num_threads(own)
+                    self._use(self._own)
+
+    @contextlib.contextmanager
+    def pool(self) -> Iterator[ThreadPoolExecutor]:
+        """As many threads of Python as are lent. Each says for itself that one is used: where libraries share work by
+        OpenMP, numbers are a thread's own."""
+        with self.lent() as most, ThreadPoolExecutor(most, initializer=self._use_one) as pool:
+            yield pool
+
+    def _use_one(self) -> None:
+        self._use([1] * len(self._libraries))
+
+    def _use(self, numbers: Sequence[int]) -> None:
+        for library, number in zip(self._libraries, numbers, strict=True):
+            library.set_num_threads(number)
+            # From 3.8 on, threadpoolctl heeds no thread but the first that sets OpenBLAS's, until that one lets go.
+            getattr(library, "clear_controlling_thread", lambda: None)()
 
 
 @cache

@@ -12,7 +12,6 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -267,7 +266,7 @@ class Stream:
             inputs = around.inputs(part.start, part.stop)
             self._fill(out[part], x[part], zero[part], None if frames is None else frames[part], inputs)
 
-        with blas.threads().lent() as threads, ThreadPoolExecutor(threads) as pool:
+        with blas.threads().pool() as pool:
             around = self._surroundings(x, frames, positions)
             for _ in pool.map(fill, range(0, len(x), PART_ROWS)):  # raises what a thread raised
                 pass

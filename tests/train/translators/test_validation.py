@@ -14,6 +14,7 @@ from tests.support.objective_reference import errors, unit
 from xdesc_jax.config import ModelConfig
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, unit_rows
 from xdesc_jax.networks import mlp
+from xdesc_jax.train.translators import validation
 from xdesc_jax.train.translators.validation import measured as measured_by
 from xdesc_jax.train.translators.validation import population_validator, validator
 
@@ -119,6 +120,12 @@ def test_a_pair_without_a_row_in_common_has_no_figure(measured, kind):
     assert found == every - apart
     ranks = [*figures["rank1"].values(), *figures["joint_rank1"].values()]
     assert figures["mean_rank1"] == pytest.approx(np.mean(ranks))
+
+
+def test_without_any_row_in_common_there_is_no_mean():
+    found = {"rank1": {("a", "b"): 0.0, ("b", "a"): 0.0}, validation.ROWS: np.diag([3, 2])}
+    figures = validation._figures(("a", "b"), ("a", "b"), found)
+    assert np.isnan(figures.pop("mean_rank1")) and not any(figures.values())
 
 
 def test_embeddings_of_a_pair_are_compared_with_each_other(measured):
