@@ -42,6 +42,16 @@ def test_a_spherical_camera_sees_what_is_behind_it_and_has_no_focal_length_to_es
     np.testing.assert_array_equal(np.isinf(ahead), z <= 0)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_pose_is_found_where_one_correspondence_of_twenty_is_right(seed):
+    """10,000 samples of three, of which one of 8,000 is right, miss four of these six."""
+    xy, points = correspondences(700)
+    xy[35:] = np.random.default_rng(1).uniform((0, 0), (640, 480), (665, 2))
+    found = estimate_pose(xy, points, CAMERA, max_error_px=12.0, seed=seed)
+    assert found is not None and found.inlier[:35].all()
+    np.testing.assert_allclose(found.pose.translation, TRUE.translation, atol=0.2)
+
+
 def test_wrong_correspondences_are_no_inliers():
     xy, points = correspondences(60)
     xy[::3] += 90

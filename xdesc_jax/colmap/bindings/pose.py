@@ -20,6 +20,9 @@ from xdesc_jax.colmap.camera_models import focals
 from xdesc_jax.colmap.model import Camera, Pose
 
 MIN_POINTS = 3
+# Between descriptors and detectors one match of twenty may be right. COLMAP's 10,000 samples, meant for one of ten, then
+# miss the pose by chance.
+MAX_TRIALS, LEAST_INLIER_RATIO = 50_000, 0.02
 _MASKS = ("inlier_mask", "inliers")  # the key of recent versions, and of those before
 
 
@@ -74,6 +77,7 @@ def estimate_pose(
     estimation, refinement = pycolmap.AbsolutePoseEstimationOptions(), pycolmap.AbsolutePoseRefinementOptions()
     estimation.ransac.max_error = max_error_px
     estimation.ransac.random_seed = seed
+    estimation.ransac.max_num_trials, estimation.ransac.min_inlier_ratio = MAX_TRIALS, LEAST_INLIER_RATIO
     estimation.estimate_focal_length = refinement.refine_focal_length = not camera.known and focals(camera.model) > 0
     intrinsics = _intrinsics(camera)
     middle = np.median(points, axis=0)  # wrong points far away do not pull it
