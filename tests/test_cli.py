@@ -83,6 +83,7 @@ def test_a_slip_is_one_line_with_what_was_meant_and_where_to_look(words, message
             "a.npy: no such file",
         ),
         (["match", "{tmp}/a.h5", "{tmp}/b.h5", "--pairs", "exhaustive"], "a.h5: no such feature file"),
+        (["retrieve", "{tmp}/a.h5", "{tmp}/pairs.txt"], "a.h5: no such feature file"),
         (["calibrate", "{tmp}/m.safetensors", "{tmp}/none"], "m.safetensors: no such model file"),
         (["evaluate", "homography", "{tmp}/none", "--out", "{tmp}/out"], "none"),
     ],

@@ -140,7 +140,7 @@ def test_files_that_do_not_say_what_they_hold_are_named_by_the_caller(tmp_path):
         with h5py.File(path, "w") as file:
             file["db/1.jpg/keypoints"] = np.arange(8, dtype=np.float16).reshape(4, 2)
             file["db/1.jpg/descriptors"] = (length * rows / np.linalg.norm(rows, axis=1)[:, None]).T.astype("f2")
-    with pytest.raises(ValueError, match="does not say which descriptor it holds"):
+    with pytest.raises(ValueError, match="sift.h5: does not say which .*; name what each file holds by --descriptors$"):
         PairedStores(paths)
     with pytest.raises(ValueError, match="names 1 of 2"):
         PairedStores(paths, ["sift"])

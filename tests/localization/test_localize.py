@@ -267,3 +267,19 @@ def test_rows_that_cannot_be_the_descriptor_are_refused(place, tmp_path, queries
     assert main([str(w) for w in ["match", features, tmp_path / "m.h5", "--pairs", "exhaustive"]]) == 2
     assert "has norm 1e-30, but 'own-a' expects unit-length floats" in capsys.readouterr().err
     assert not (tmp_path / "out").exists() and not (tmp_path / "m.h5").exists()
+
+
+def test_a_file_that_does_not_say_what_it_holds_is_named_by_the_option_of_its_side(
+    place, tmp_path, queries, pairs, capsys
+):
+    """hloc's files: without attributes."""
+    features = tmp_path / "hloc.h5"
+    shutil.copy(place.features["own-a"], features)
+    with h5py.File(features, "r+") as file:
+        for key in list(file.attrs):
+            del file.attrs[key]
+    assert run(place, tmp_path / "out", queries, "--query-features", features, "--pairs", pairs) == 2
+    assert "hloc.h5: does not say which descriptor it holds; name it by --query-descriptor" in capsys.readouterr().err
+    update = ["map", "update", place.model, tmp_path / "out", "--queries", queries, "--features", features]
+    assert main([str(word) for word in [*update, "--new-features", features]]) == 2
+    assert "holds; xdesc_jax.integrations.hloc.files writes a copy that does" in capsys.readouterr().err

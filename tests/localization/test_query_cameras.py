@@ -103,7 +103,7 @@ def test_intrinsics_of_none_of_the_queries_are_refused_or_guessed(place, tmp_pat
     words = ["--pairs", pairs, "--intrinsics", place.model]
     assert run(place, tmp_path / "out", bare, *words) == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert f"of none of the 2 queries, first {sorted(place.queries)!r}; --assume-focal guesses them" in said
+    assert f"of none of the 2 queries, first {sorted(place.queries)!r}; --camera says it of all, --assume-focal" in said
     assert run(place, tmp_path / "out", bare, *words, "--assume-focal") == 0
     assert all(entry["focal_px"] is not None for entry in results(tmp_path / "out")["queries"].values())
 

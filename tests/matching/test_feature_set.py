@@ -72,7 +72,12 @@ def test_keypoints_of_a_database_get_the_origin_at_the_centre(database):
 
 def test_rows_of_which_nothing_is_said_need_a_name(database):
     with FeatureSet([database]) as features:
-        with pytest.raises(ValueError, match=r"map\.db: does not say which descriptor 'odd.jpg' holds"):
+        with pytest.raises(
+            ValueError, match=r"map\.db: does not say which descriptor 'odd.jpg' holds .*by --descriptor$"
+        ):
+            features.held("odd.jpg")
+    with FeatureSet([database], hint="name it by --query-descriptor") as features:
+        with pytest.raises(ValueError, match=r"'odd.jpg' holds .*; name it by --query-descriptor$"):
             features.held("odd.jpg")
     with FeatureSet([database], descriptor="colmap-sift") as features:
         assert features.held("odd.jpg").spec.name == "colmap-sift"
@@ -120,8 +125,12 @@ def test_files_that_are_neither_are_refused(tmp_path):
         FeatureSet([tmp_path / "a.txt"])
     with pytest.raises(FileNotFoundError, match=r"b\.h5: no such feature file or COLMAP database"):
         FeatureSet([tmp_path / "b.h5"])
+    with pytest.raises(ValueError, match=f"{tmp_path}: is a folder, expected a feature file or a COLMAP database$"):
+        FeatureSet([tmp_path])
     with h5py.File(tmp_path / "c.h5", "w") as file:
         file["x.jpg/keypoints"] = np.zeros((1, 2))
+    with pytest.raises(ValueError, match=rf"; did you mean {tmp_path}/c\.h5\?"):
+        FeatureSet([tmp_path])
     with pytest.raises(ValueError, match=r"c\.h5: does not say which descriptor it holds"):
         FeatureSet([tmp_path / "c.h5"])
 

@@ -213,9 +213,9 @@ def test_diameters_given_for_sigmas_are_told(bundle):
     assert told(1) == told(2**0.5) == told(2, n=8191) == []
     assert told(2)[0] == (
         "keypoints of 'turned' are not as in the training: their sigmas are 2 times as large in the mean: diameters, "
-        "or another detector?"
+        "another detector, or the largest of many keypoints?"
     )
-    assert "0.25 times" in told(0.25)[0]
+    assert "0.25 times as large in the mean: another detector?" in told(0.25)[0]
     # What no photo can be, as ORB's sizes halved, is told from one photo.
     assert "their sigmas are 9" in told(9, n=400)[0] and told(4, n=400) == told(9, n=200) == []
 

@@ -30,6 +30,7 @@ _TABLES = ("cameras", "images", "keypoints", "descriptors", "matches", "two_view
            "rig_sensors", "frames", "frame_data", "pose_priors", *own_tables.TABLES)  # fmt: skip
 _SQLITE = b"SQLite format 3\0"
 _HDF5 = b"\x89HDF\r\n\x1a\n"
+_SHOWN = 3
 
 
 def is_database(path: Path | str) -> bool:
@@ -40,6 +41,10 @@ def is_database(path: Path | str) -> bool:
         ValueError: it is neither.
     """
     path = Path(path)
+    if path.is_dir():
+        held = sorted(str(file) for file in path.iterdir() if file.suffix in (".h5", ".db"))
+        meant = f"; did you mean {' or '.join(held[:_SHOWN])}?" if held else ""
+        raise ValueError(f"{path}: is a folder, expected a feature file or a COLMAP database{meant}")
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such feature file or COLMAP database")
     with path.open("rb") as file:
@@ -77,6 +82,7 @@ class DatabaseReader:
 
     Args:
         path: the database.
+        hint: what to do where nothing says which descriptor it holds, for the error.
 
     Attributes:
         ids: photo name -> image id.
@@ -87,8 +93,8 @@ class DatabaseReader:
         ValueError: not a COLMAP database, or another program is writing it.
     """
 
-    def __init__(self, path: Path | str):
-        self.path = Path(path)
+    def __init__(self, path: Path | str, hint: str = "name it by --descriptor"):
+        self.path, self._hint = Path(path), hint
         if not self.path.is_file():
             raise FileNotFoundError(f"{path}: no such COLMAP database")
         with contextlib.ExitStack() as stack:
@@ -270,7 +276,7 @@ class DatabaseReader:
         if spec is None:
             raise ValueError(
                 f"{self.path}: does not say which descriptor {name!r} holds "
-                f"(type {type_name(row.kind)}, {row.columns} bytes); name it by --descriptor"
+                f"(type {type_name(row.kind)}, {row.columns} bytes); {self._hint}"
             )
         self._check_size("descriptors", name, row, np.dtype(np.uint8))
         if row.columns not in _dtypes(spec):

@@ -217,7 +217,7 @@ def _identity(path: Path) -> dict[str, Any]:
 
 def _open(path: Path, name: str | None) -> FeatureStore:
     if name is None:
-        return FeatureStore(path)
+        return FeatureStore(path, hint="name what each file holds by --descriptors")
     return FeatureStore(path, get_spec(name) if name in registered() else infer_spec(path, name))
 
 

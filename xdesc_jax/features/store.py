@@ -1,10 +1,9 @@
 """Feature files: the only reader and writer of the .h5 format (hloc layout, one file per descriptor).
 
-In: keypoints and descriptors of each photo. Out: `<descriptor>.h5`, which hloc can read: one group per
-photo name with `keypoints` [N, 2] float32 and `descriptors` [D, N], and what hloc ignores: `scales`,
-`oris` or `affine`, `valid`, `scores`, and file attributes `spec`, `origin`, `version`. Coordinates have their origin
-at the centre of the first pixel. What arrays declare is compared, with each other and with what is stored, before
-any is read. Imports numpy and h5py alone.
+In: keypoints and descriptors of each photo. Out: `<descriptor>.h5`, which hloc can read: one group per photo name with
+`keypoints` [N, 2] float32 and `descriptors` [D, N], and what hloc ignores: `scales`, `oris` or `affine`, `valid`,
+`scores`, and attributes `spec`, `origin`, `version`. Coordinates begin at the centre of the first pixel. What arrays
+declare is compared, with each other and with what is stored, before any is read. Imports numpy and h5py alone.
 """
 
 from __future__ import annotations
@@ -35,6 +34,7 @@ _OPTIONAL: dict[str, tuple[tuple[int, ...], type]] = {
 }  # fmt: skip
 FRAME_FIELDS = ("scales", "oris", "affine")
 Given = DescriptorSpec | str | None
+NAME_IT = "name it by --descriptor"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,17 +83,17 @@ class FeatureStore:
         path: the .h5 file, ours or hloc's.
         spec: what the descriptors are, or a registered name, for files that do not say; must agree where they do.
         fallback: the same, but of no effect where the file says something else.
+        hint: what to do where neither the file nor the caller says it, for the error.
 
     Raises:
         FileNotFoundError: no such file.
         TypeError: `spec` or `fallback` is neither a name nor a spec.
-        ValueError: not an HDF5 file, a damaged one, a newer version, or a spec that is missing, malformed
-            or disagrees.
+        ValueError: not an HDF5 file, a damaged one, a newer version, or a spec that is missing, malformed or disagrees.
     """
 
-    def __init__(self, path: Path | str, spec: Given = None, *, fallback: Given = None):
+    def __init__(self, path: Path | str, spec: Given = None, *, fallback: Given = None, hint: str = NAME_IT):
         given, otherwise = as_spec(spec), as_spec(fallback)
-        self.path = Path(path)
+        self.path, self._hint = Path(path), hint
         self._file = open_file(self.path, "feature file")
         try:
             try:
@@ -127,7 +127,7 @@ class FeatureStore:
         if key is None:
             if (known := given or fallback) is None:
                 self.require_photos()
-                raise ValueError(f"{self.path}: does not say which descriptor it holds; name it by --descriptor")
+                raise ValueError(f"{self.path}: does not say which descriptor it holds; {self._hint}")
             return known
         value = self.attributes[key]
         try:

@@ -168,7 +168,10 @@ def localize(
     with (
         FeatureSet(features, descriptor, model=translator) as known,
         FeatureSet(
-            query_features or features, query_descriptor or (None if query_features else descriptor), model=translator
+            query_features or features,
+            query_descriptor or (None if query_features else descriptor),
+            model=translator,
+            hint="name it by --query-descriptor",
         ) as asked,
     ):
         cameras = query_cameras(queries, asked, assume_focal, intrinsics, photos, given_camera)

@@ -87,7 +87,9 @@ def _found(
     if listed and not listed.keys() & sizes.keys():
         lacks = f"{intrinsics}: holds cameras of {sorted(listed)[:SHOWN]}, but of none of the {len(sizes)} queries"
         if not guess:
-            raise ValueError(f"{lacks}, first {sorted(sizes)[:SHOWN]}; --assume-focal guesses them")
+            raise ValueError(
+                f"{lacks}, first {sorted(sizes)[:SHOWN]}; --camera says it of all, --assume-focal guesses them"
+            )
         console.warn(lacks)
         listed = {}
     own: dict[str, Camera] = {}

@@ -37,7 +37,7 @@ from xdesc_jax.localization.outcome import PoseSettings
 from xdesc_jax.localization.query_cameras import query_cameras
 from xdesc_jax.mapping.bootstrap import UpdatedMap
 from xdesc_jax.mapping.update_steps import held_of, print_steps, step_after
-from xdesc_jax.matching.feature_set import FeatureSet
+from xdesc_jax.matching.feature_set import COPY_IT, FeatureSet
 from xdesc_jax.matching.routes import Router
 from xdesc_jax.translation.ratios import RATIOS, TRANSLATED_FROM
 from xdesc_jax.translation.translator import Translator
@@ -118,9 +118,9 @@ def update(
     _check_out(out, [reconstruction, *features, *new_features, *test_features, *lists])
     translator = Translator.load(model) if model is not None else None
     with (
-        FeatureSet(features) as known,
-        FeatureSet(new_features) as new,
-        FeatureSet(test_features or new_features) as test,
+        FeatureSet(features, hint=COPY_IT) as known,
+        FeatureSet(new_features, hint=COPY_IT) as new,
+        FeatureSet(test_features or new_features, hint=COPY_IT) as test,
     ):
         if find(reconstruction) is not None:
             raise ValueError(f"{reconstruction}: is of another program, and only a COLMAP model can be updated")

@@ -20,13 +20,14 @@ from xdesc_jax.colmap.database_file import database_hash
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.frames import has_frames, of_colmap, of_fields
 from xdesc_jax.features.keypoints import from_colmap
-from xdesc_jax.features.store import FeatureStore, ImageFeatures
+from xdesc_jax.features.store import NAME_IT, FeatureStore, ImageFeatures
 from xdesc_jax.files.whole import input_hash
 from xdesc_jax.networks.views import VIEW
 from xdesc_jax.translation import ratios as ratio_keys
 from xdesc_jax.translation.names import Names, named_spec
 from xdesc_jax.translation.surroundings import check_positions
 
+COPY_IT = "xdesc_jax.integrations.hloc.files writes a copy that does"  # of stages that take no name
 _SHOWN = 5
 
 
@@ -57,6 +58,7 @@ class FeatureSet:
         descriptor: what files hold that do not say (hloc's, databases of others), or its name; None where all say.
         strict: whether a descriptor that no file has need of is an error.
         model: of which `descriptor` may be a name, before the registered ones.
+        hint: what to do about a file that does not say what it holds, for the error.
 
     Attributes:
         names: of all photos, sorted.
@@ -77,6 +79,7 @@ class FeatureSet:
         *,
         strict: bool = True,
         model: Names | None = None,
+        hint: str = NAME_IT,
     ):
         self.paths = [Path(path) for path in ([paths] if isinstance(paths, (str, Path)) else paths)]
         self._given = named_spec(descriptor, model) if isinstance(descriptor, str) else descriptor
@@ -84,7 +87,11 @@ class FeatureSet:
         self.ratios: dict[str, float] = {}
         with contextlib.ExitStack() as stack:
             for path in self.paths:
-                reader = DatabaseReader(path) if is_database(path) else FeatureStore(path, fallback=self._given)
+                reader: FeatureStore | DatabaseReader
+                if is_database(path):
+                    reader = DatabaseReader(path, hint)
+                else:
+                    reader = FeatureStore(path, fallback=self._given, hint=hint)
                 stack.enter_context(reader)
                 reader.require_photos()
                 self.ratios = ratio_keys.strictest(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from xdesc_jax.colmap.database import is_database
 from xdesc_jax.descriptors import unit_rows
 from xdesc_jax.files.hdf5 import DAMAGE, array, content, groups_with, open_file
 
@@ -23,10 +24,10 @@ def hold_global(paths: Sequence[Path]) -> bool:
 
     Raises:
         FileNotFoundError: no such file.
+        ValueError: it is neither a feature file nor a COLMAP database.
     """
-    with Path(paths[0]).open("rb") as start:
-        if start.read(4) != b"\x89HDF":
-            return False
+    if is_database(paths[0]):
+        return False
     with open_file(Path(paths[0]), "file of global features") as file:
         return bool(groups_with(file, KEY)) and not groups_with(file, "keypoints")
 

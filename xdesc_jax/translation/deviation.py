@@ -184,7 +184,9 @@ class SigmaDeviation:
         shift = self._sum / self.keypoints - self._expected
         if abs(shift) <= (MAX_SIGMA_SHIFT if self.keypoints >= MIN_ROWS_FINE else FAR_SIGMA_SHIFT):
             return None
-        return f"their sigmas are {2**shift:.2g} times as large in the mean: diameters, or another detector?"
+        # Of 8192 keypoints of a photo of 1152 px, the 2000 largest have sigmas 1.8 to 2.4 times as large.
+        causes = "diameters, another detector, or the largest of many keypoints" if shift > 0 else "another detector"
+        return f"their sigmas are {2**shift:.2g} times as large in the mean: {causes}?"
 
 
 def _photo_covariance(z: np.ndarray, photos: np.ndarray) -> np.ndarray | None:

@@ -51,7 +51,7 @@ def sfm(
     from xdesc_jax.colmap.bindings.api import read_model
     from xdesc_jax.colmap.reference import reference_poses
     from xdesc_jax.evaluate.map_report import write_sfm_report
-    from xdesc_jax.matching.feature_set import FeatureSet
+    from xdesc_jax.matching.feature_set import COPY_IT, FeatureSet
     from xdesc_jax.reports.settings import Settings, defaults_of
 
     model, reference, out = Path(model), Path(reference), Path(out)
@@ -65,7 +65,7 @@ def sfm(
         truth = reference_poses(reference, found.names)
     shared: Covisibility | None = None
     if features:
-        with FeatureSet(features) as known:
+        with FeatureSet(features, hint=COPY_IT) as known:
             known.check_names(found.names, f"the model {model}")
             held = {name: known.held(name) for name in found.names}
         shared = covisibility(found, {name: h.source if h else "none" for name, h in held.items()})
