@@ -312,6 +312,15 @@ def test_an_input_is_never_the_output(tmp_path, capsys, out):
     assert (tmp_path / out).read_bytes() == before
 
 
+def test_features_are_not_lost_where_the_output_is_forgotten(tmp_path, capsys):
+    features, other = write_store(tmp_path / "features.h5"), write_store(tmp_path / "other.h5")
+    before = other.read_bytes()
+    assert run(features, other, "--pairs", "exhaustive", "--overwrite") == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "other.h5: holds features (" in told and "expected a match file, which is named behind all features" in told
+    assert other.read_bytes() == before
+
+
 @pytest.mark.parametrize(
     ("content", "message"), [(b"", "holds no pair"), (b" \n\n", "holds no pair"), (b"\xe9.png c.jpg", "not UTF-8")]
 )

@@ -31,7 +31,7 @@ from xdesc_jax.files.whole import already_done, config_hash, content_hash, write
 from xdesc_jax.matching import learned
 from xdesc_jax.matching.feature_set import FeatureSet
 from xdesc_jax.matching.match_plan import EXHAUSTIVE, MatchPlan, make_plan
-from xdesc_jax.matching.matches import Extent, MatchWriter
+from xdesc_jax.matching.matches import Extent, MatchWriter, refuse_features
 from xdesc_jax.matching.pair_choice import Choice, choose, parse
 from xdesc_jax.matching.pairs import Pairs, read_pairs
 from xdesc_jax.matching.parts import MatchParts, PairMatches
@@ -211,6 +211,8 @@ def match(
 def _check_out(out: Path, inputs: list[Path]) -> None:
     if out.resolve() in [path.resolve() for path in inputs]:
         raise ValueError(f"{out}: is the input itself")
+    if out.suffix == ".h5" and out.is_file():
+        refuse_features(out)
 
 
 def check_matcher(

@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 VERSION = 1
 PLACE_TOLERANCE_PX = 0.25  # float16, in which hloc keeps keypoints, moves their mean by less
 _ROWS, _SCORES = "matches0", "matching_scores0"
+_OF_FEATURES = (
+    "affine",
+    "descriptors",
+    "global_descriptor",
+    "image_size",
+    "keypoints",
+)  # first by name in their groups
 
 Pair = tuple[str, str]
 
@@ -32,6 +39,20 @@ Pair = tuple[str, str]
 def pair_key(name0: str, name1: str) -> str:
     """The group of a pair."""
     return f"{name0.replace('/', '-')}/{name1.replace('/', '-')}"
+
+
+def refuse_features(out: Path) -> None:
+    """Raises ValueError where a file that matches are to be written to holds features: the last of several was meant as
+    one of them, and must not be lost to it."""
+    import h5py
+
+    first: str | None = None
+    with contextlib.suppress(ValueError), open_file(out, "match file") as file:
+        first = file.visititems(lambda path, item: path if isinstance(item, h5py.Dataset) else None)
+    if first is not None and first.rpartition("/")[2] in _OF_FEATURES:
+        raise ValueError(
+            f"{out}: holds features ({first!r}), expected a match file, which is named behind all features"
+        )
 
 
 def check_names(names: Iterable[str], seen: dict[str, str] | None = None) -> None:

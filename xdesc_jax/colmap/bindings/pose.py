@@ -20,8 +20,8 @@ from xdesc_jax.colmap.camera_models import focals
 from xdesc_jax.colmap.model import Camera, Pose
 
 MIN_POINTS = 3
-# Between descriptors and detectors one match of twenty may be right. COLMAP's 10,000 samples, meant for one of ten, then
-# miss the pose by chance.
+# Between descriptors and detectors one match of twenty may be right. COLMAP's 10,000 samples, meant for one of ten,
+# then miss the pose by chance.
 MAX_TRIALS, LEAST_INLIER_RATIO = 50_000, 0.02
 _MASKS = ("inlier_mask", "inliers")  # the key of recent versions, and of those before
 
