@@ -25,13 +25,8 @@ if TYPE_CHECKING:
 VERSION = 1
 PLACE_TOLERANCE_PX = 0.25  # float16, in which hloc keeps keypoints, moves their mean by less
 _ROWS, _SCORES = "matches0", "matching_scores0"
-_OF_FEATURES = (
-    "affine",
-    "descriptors",
-    "global_descriptor",
-    "image_size",
-    "keypoints",
-)  # first by name in their groups
+# Of a photo in a feature file, those that may be the first by name.
+_OF_FEATURES = ("affine", "descriptors", "global_descriptor", "image_size", "keypoints")
 
 Pair = tuple[str, str]
 
