@@ -134,7 +134,7 @@ def added(config: TrainConfig) -> TrainConfig:
 
 
 def further(config: TrainConfig) -> TrainConfig:
-    """Those that maps hold once more in the same space, a quarter of a batch of one photo."""
+    """Those that maps hold once more in the same space, each quarter of a batch of one photo."""
     steps = dataclasses.replace(config.optimizer, learning_rate=5e-4, warmup_steps=50)
     return dataclasses.replace(added(config), descriptors=(), data_seed=5, rows_a_photo=128, optimizer=steps)
 
