@@ -290,7 +290,9 @@ def test_feature_files_are_opened_for_each_step_and_blocks_made_for_each_shard_h
 
     opened, blocks, shards = [], [], 0
     store, found = paired.FeatureStore, beam_steps.DealRows._blocks
-    monkeypatch.setattr(paired, "FeatureStore", lambda path, *spec: opened.append(path) or store(path, *spec))
+    monkeypatch.setattr(
+        paired, "FeatureStore", lambda path, *spec, **hint: opened.append(path) or store(path, *spec, **hint)
+    )
     monkeypatch.setattr(
         beam_steps.DealRows, "_blocks", lambda self: (blocks.append(block) or block for block in found(self))
     )
