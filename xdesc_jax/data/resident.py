@@ -18,28 +18,37 @@ from xdesc_jax.data.schema import MASK, PHOTO, RecordInfo
 from xdesc_jax.data.source import Columns, Source, shuffled_rows
 
 ROW = "row"
+BLOCK_ROWS = 65536  # looked at at once
 
 
 class ResidentSet(Source):
-    """Batches from a split that is held in memory whole. Arguments as for `Source`, and `around`.
+    """Batches from a split that is held in memory whole. Arguments as for `Source`, and those below.
 
     Args:
         around: whose neighbours batches hold beside the rows; the columns must include the keypoints.
+        having: only rows that have one or more of these of the columns; none for all rows.
 
     Attributes:
         arrays: every column asked for, [rows, ...] in its stored form, in the order of the files; with `around`, the
             numbers of each row's neighbours too.
+
+    Raises:
+        ValueError: as `Source`; no row has one of the descriptors.
     """
 
-    def __init__(self, path: Path | str, split: str, *args, around: Neighbourhood | None = None, **kwargs):
+    def __init__(
+        self, path: Path | str, split: str, *args, around: Neighbourhood | None = None, having: Sequence[str] = (),
+        **kwargs,
+    ):  # fmt: skip
+        self._having = having
         super().__init__(path, split, *args, **kwargs)
-        self.arrays = load_arrays(self.info, split, list(self._columns))
         self._photos = self.arrays[PHOTO]
         if around is not None:
             rng = np.random.default_rng(self.seed)  # one draw for the run, on every host and after a restart
             self.arrays, self.around = with_neighbours(self.arrays, around, rng), around
 
     resident = True
+    arrays: Columns
 
     def take_arrays(self) -> Columns:
         """The columns, to be held elsewhere; `row_batches` has indices into them."""
@@ -62,6 +71,10 @@ class ResidentSet(Source):
             padding = np.zeros(self._batch - len(rows), np.int32)
             yield {ROW: np.concatenate([rows, padding]), MASK: np.arange(self._batch) < len(rows)}
 
+    def _count_rows(self) -> int:
+        self.arrays = load_arrays(self.info, self.split, list(self._columns), self._having)
+        return len(self.arrays[PHOTO])
+
     def _host_rows(self) -> tuple[int, int]:
         return self.rows // self.num_hosts, -(-self.rows // self.num_hosts)
 
@@ -72,14 +85,22 @@ class ResidentSet(Source):
         yield self.arrays, self.order(epoch)[self.host :: self.num_hosts]
 
 
-def load_arrays(info: RecordInfo, split: str, names: Sequence[str]) -> Columns:
-    """Columns of a split, whole, in the order of the files: {name: [rows, ...]}.
+def load_arrays(info: RecordInfo, split: str, names: Sequence[str], having: Sequence[str] = ()) -> Columns:
+    """Columns of a split, in the order of the files: {name: [rows, ...]}.
+
+    Args:
+        info: the records.
+        split: 'train' or 'validation'.
+        names: of the columns.
+        having: only rows that have one or more of these descriptors, of `names`; none for all rows.
 
     Raises:
-        ValueError: an empty split, an unknown column, or a damaged file.
+        ValueError: an empty split, an unknown column, a damaged file, or no row with one of the descriptors.
     """
     if info.format == "npy":
-        return {name: np.array(open_column(info, split, name)) for name in names}
+        mapped = {name: open_column(info, split, name) for name in names}
+        kept = _rows_with(mapped, having, info, split)
+        return {name: np.array(x) if kept is None else np.asarray(x)[kept] for name, x in mapped.items()}
     from xdesc_jax.data.pipeline import RecordSource
 
     largest = max(info.shard_rows(split))
@@ -90,4 +111,20 @@ def load_arrays(info: RecordInfo, split: str, names: Sequence[str]) -> Columns:
         for name, array in arrays.items():
             part = array[index * largest : (index + 1) * largest]
             part[:] = batch[name][: len(part)]
-    return arrays
+    kept = _rows_with(arrays, having, info, split)
+    return arrays if kept is None else {name: x[kept] for name, x in arrays.items()}
+
+
+def _rows_with(columns: Columns, having: Sequence[str], info: RecordInfo, split: str) -> np.ndarray | None:
+    """Which rows have one of the descriptors or more, int64 [n]; None where all have, or where none is named."""
+    if not having:
+        return None
+    kept = np.zeros(len(columns[having[0]]), bool)
+    for name in having:
+        missing = np.flatnonzero(~kept)
+        for start in range(0, len(missing), BLOCK_ROWS):
+            rows = missing[start : start + BLOCK_ROWS]
+            kept[rows] = columns[name][rows].any(axis=1)  # a row of zeros stands for none
+    if len(kept) and not kept.any():
+        raise ValueError(f"{info.path}: no row of split {split!r} has {' or '.join(having)}")
+    return None if kept.all() else np.flatnonzero(kept)

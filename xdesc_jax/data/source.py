@@ -78,10 +78,10 @@ class Source(abc.ABC):
             raise ValueError(f"batch size is {batch_size}, expected a positive multiple of {num_hosts} hosts")
         self.info = RecordInfo.load(path)
         self.split, self.seed, self.host, self.num_hosts = split, seed, host, num_hosts
-        self.rows = sum(self.info.shard_rows(split))
         self.shuffle = split == TRAIN if shuffle is None else shuffle
         self.remainder = remainder or ("drop" if split == TRAIN else "pad")
         self._columns = self.info.select(columns, patches)
+        self.rows = self._count_rows()
         self._rows_a_photo = rows_a_photo
         self._batch = batch_size // num_hosts
         fewest, most = self._host_rows()
@@ -90,6 +90,10 @@ class Source(abc.ABC):
             raise ValueError(
                 f"{path}: split {split!r} gives a host {fewest} rows, fewer than one batch of {self._batch}"
             )
+
+    def _count_rows(self) -> int:
+        """Rows of the split that batches are cut from, over all hosts."""
+        return sum(self.info.shard_rows(self.split))
 
     @abc.abstractmethod
     def _host_rows(self) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from safetensors.numpy import load_file, save_file
 from tests.support.toy_records import TOY
 from xdesc_jax import cli
 from xdesc_jax.config import LossConfig, ModelConfig, OptimizerConfig, TrainConfig
+from xdesc_jax.data.schema import RecordInfo
 from xdesc_jax.descriptors import DescriptorSpec, from_stored, unit_rows
 from xdesc_jax.export.export import to_bundle
 from xdesc_jax.files.whole import read_json
@@ -161,6 +162,21 @@ def test_a_member_is_trained_anew_in_the_space_that_the_others_hold(grown, expor
         pairs = zip(layers, after.networks[name], strict=True)
         same = all(np.array_equal(a, b) for x, y in pairs for a, b in zip(x, y, strict=True))
         assert same == (name.split("/")[1] != NEW), name
+
+
+def test_a_resident_set_passes_over_rows_that_nothing_learns_from(model, config, toy_records, tmp_path, monkeypatch):
+    records = Path(shutil.copytree(toy_records, tmp_path / "records"))
+    rows = np.lib.format.open_memmap(records / f"train.{NEW}.npy", "r+")
+    rows[: len(rows) // 3] = 0
+    del rows
+    whole = RecordInfo.load(records).counts["train"]
+    left, told = whole - whole // 3, []
+    monkeypatch.setattr(stage.console, "settings", lambda _, settings: told.append(settings["data"]))
+    once = dataclasses.replace(config, epochs=1, batch_size=16, resident=True)
+    for freeze, trained in {"all": left, "none": whole}.items():  # without freeze the members learn, too
+        run = train(once, records, tmp_path / freeze, init=model, freeze=freeze, add=(NEW,))
+        assert read_json(run / "validation.json")[-1]["step"] == trained // 16
+    assert f"({left} rows of {whole} to train on, " in told[0] and f"({whole} rows to train on, " in told[1]
 
 
 def test_without_freeze_the_space_has_another_name(grown, model, config, toy_records, tmp_path):

@@ -30,11 +30,15 @@ Specs = dict[str, DescriptorSpec]
 
 
 def open_splits(
-    data: Path, config: TrainConfig, specs: Specs, looking: Sequence[str] | None = None
+    data: Path,
+    config: TrainConfig,
+    specs: Specs,
+    looking: Sequence[str] | None = None,
+    learning: Sequence[str] | None = None,
 ) -> tuple[Source, Source]:
     """This host's training rows, and all validation rows, with the columns that the run reads: see `open_split`."""
     host, hosts = jax.process_index(), jax.process_count()
-    opened = partial(inputs.open_split, data, config=config, specs=specs, looking=looking)
+    opened = partial(inputs.open_split, data, config=config, specs=specs, looking=looking, learning=learning)
     training = opened(TRAIN, batch_size=config.batch_size, host=host, num_hosts=hosts)
     return training, opened(VALIDATION, batch_size=min(config.batch_size, 1024))
 
@@ -89,13 +93,20 @@ def _inputs(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def statistics_of(
-    run: Path, training: Source, specs: Specs, config: TrainConfig, looking: Sequence[str] | None = None
+    run: Path,
+    training: Source,
+    specs: Specs,
+    config: TrainConfig,
+    looking: Sequence[str] | None = None,
+    learning: Sequence[str] | None = None,
 ) -> Statistics:
     """Figures of the training rows, measured once and kept in the run; the same for any number of hosts."""
     path = run / "statistics.npz"
     if not path.exists():
         if training.num_hosts > 1:
-            training = inputs.open_split(training.info.path, TRAIN, config, specs, config.batch_size, looking=looking)
+            training = inputs.open_split(
+                training.info.path, TRAIN, config, specs, config.batch_size, looking=looking, learning=learning
+            )
         inputs.measure_statistics(training, specs, config).save(path)
     return Statistics.load(path)
 

@@ -16,7 +16,8 @@ import jax
 
 from xdesc_jax import console, pretrained
 from xdesc_jax.config import TrainConfig
-from xdesc_jax.data.schema import RecordInfo
+from xdesc_jax.data.schema import TRAIN, RecordInfo
+from xdesc_jax.data.source import Source
 from xdesc_jax.files.whole import content_hash
 from xdesc_jax.networks.mlp import Networks, build_networks
 from xdesc_jax.train import hosts
@@ -103,8 +104,9 @@ def train(
     # What cannot be carried out must fail here, before anything is written.
     frozen = bundle if freeze == "all" else None
     looking = inputs.looking_at_neighbours(specs, config, frozen, teacher)
+    learning = new if frozen is not None else None  # all
     with console.status("opening the records"):
-        training, validation = preparation.open_splits(data, config, specs, looking)
+        training, validation = preparation.open_splits(data, config, specs, looking, learning)
     inputs.inputs_function(config, specs, dict.fromkeys(specs, 1.0), augment=True)
     plain = build_networks(specs, config.model)
     if bundle is not None:
@@ -128,7 +130,7 @@ def train(
             assert init is not None
             keep_frozen(run, init)
         with console.status("measuring the training rows"):
-            statistics = preparation.statistics_of(run, training, specs, config, looking)
+            statistics = preparation.statistics_of(run, training, specs, config, looking, learning)
         model = settled(config.model, config.batch_size // len(devices.devices), run)
     with console.status("reading the validation rows"):
         rows = preparation.validation_rows(validation, config, specs, statistics)
@@ -136,7 +138,7 @@ def train(
         f"xdesc train -> {run}",
         {
             "": dataclasses.replace(config, descriptors=()),  # those below
-            "data": f"{data} ({training.rows:,} rows to train on, {len(next(iter(rows.values()))):,} to validate)",
+            "data": f"{data} ({_told(training)} to train on, {len(next(iter(rows.values()))):,} to validate)",
             "descriptors": ", ".join(specs),
             "init": init,
             "freeze": freeze if freeze != "none" else None,
@@ -171,6 +173,12 @@ def train(
     if hosts.is_lead():
         _summary(run)
     return run
+
+
+def _told(training: Source) -> str:
+    """How many rows are trained on, and of how many, where those that nothing learns from are passed over."""
+    every = training.info.counts[TRAIN]
+    return f"{training.rows:,} rows" + (f" of {every:,}" if training.rows < every else "")
 
 
 def _shapes(networks: Networks) -> TrainState:
