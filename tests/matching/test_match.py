@@ -312,12 +312,21 @@ def test_an_input_is_never_the_output(tmp_path, capsys, out):
     assert (tmp_path / out).read_bytes() == before
 
 
-def test_features_are_not_lost_where_the_output_is_forgotten(tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("keys", "told_as"),
+    [((), "a feature file"), (("keypoints",), "a feature file"), (("global_descriptor",), "a file of global features")],
+)
+def test_features_are_not_lost_where_the_output_is_forgotten(tmp_path, capsys, keys, told_as):
+    """Of our own, of keypoints alone, of one vector a photo."""
     features, other = write_store(tmp_path / "features.h5"), write_store(tmp_path / "other.h5")
+    if keys:
+        with h5py.File(other, "w") as file:
+            for key in keys:
+                file[f"a.jpg/{key}"] = np.ones((2, 2))
     before = other.read_bytes()
     assert run(features, other, "--pairs", "exhaustive", "--overwrite") == 2
     told = " ".join(capsys.readouterr().err.split())
-    assert "other.h5: holds features (" in told and "expected a match file, which is named behind all features" in told
+    assert f"other.h5: is {told_as}, expected a match file, which is named behind all features" in told
     assert other.read_bytes() == before
 
 
