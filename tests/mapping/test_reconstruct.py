@@ -12,6 +12,7 @@ from xdesc_jax.colmap.bindings.api import pycolmap, read_model
 from xdesc_jax.files.claim import inside
 from xdesc_jax.mapping import reconstruct as stage
 from xdesc_jax.mapping.reconstruct import SUMMARY, reconstruct
+from xdesc_jax.matching.matches import MatchFile
 
 LONELY = "z.jpg"  # has no matches
 
@@ -138,6 +139,18 @@ def test_only_some_photos_are_taken(inputs, tmp_path):
         only=tmp_path / "only.txt",
     )  # fmt: skip
     assert read_model(out / "models/0").names == ("a b.jpg", "c.jpg", "d.jpg")
+
+
+def test_photos_that_are_not_taken_are_not_matched(inputs, tmp_path, monkeypatch):
+    def stop(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(stage, "build_database", stop)
+    (tmp_path / "only.txt").write_text("a b.jpg\nc.jpg\n")
+    asked = ["reconstruct", inputs / "a.h5", tmp_path / "out", "--camera", CAMERA, "--only", tmp_path / "only.txt"]
+    assert cli.main([str(word) for word in (*asked, "--pairs", "exhaustive")]) == 130
+    with MatchFile(tmp_path / "out" / "matches.h5") as file:
+        assert file.pairs() == [("a b.jpg", "c.jpg")]
 
 
 def test_database_with_matches_needs_nothing_else(made, tmp_path):

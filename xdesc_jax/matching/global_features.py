@@ -6,7 +6,7 @@ install.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -72,6 +72,12 @@ class GlobalFeatures:
                 raise ValueError(f"{path}: {KEY} of {name!r} is not finite")
         self.names = sorted(found)
         self.vectors = unit_rows(np.stack([found[name][1] for name in self.names]))
+        self._place = {name: row for row, name in enumerate(self.names)}
+
+    def take(self, names: Collection[str]) -> None:
+        """Leaves out all photos but these."""
+        self.names = [name for name in self.names if name in names]
+        self.vectors = self.vectors[[self._place[name] for name in self.names]]
         self._place = {name: row for row, name in enumerate(self.names)}
 
     def of(self, names: Sequence[str], why: str) -> np.ndarray:
