@@ -3,6 +3,8 @@
 import json
 import shutil
 
+import h5py
+import numpy as np
 import pytest
 
 from tests.support.exact_scene import CAMERA, NAMES, make_scene
@@ -139,6 +141,20 @@ def test_only_some_photos_are_taken(inputs, tmp_path):
         only=tmp_path / "only.txt",
     )  # fmt: skip
     assert read_model(out / "models/0").names == ("a b.jpg", "c.jpg", "d.jpg")
+
+
+@pytest.mark.parametrize("named", [(), ("--descriptor", "sift")])
+def test_keypoints_alone_with_matches_of_a_dense_matcher_become_a_map(scene, tmp_path, named):
+    """As hloc's `match_dense` writes LoFTR's: no descriptors, so nothing has to be said of them."""
+    with h5py.File(tmp_path / "loftr.h5", "w") as file:
+        for name in NAMES:
+            file[f"{name}/keypoints"] = (scene.xy[name] - 0.5).astype(np.float32)
+            file[f"{name}/score"] = np.ones(len(scene.xy[name]), np.float32)
+    matches = scene.write_matches(tmp_path / "m.h5")
+    asked = ["reconstruct", tmp_path / "loftr.h5", tmp_path / "out", "--matches", matches, "--camera", CAMERA, *named]
+    assert cli.main([str(word) for word in asked]) == 0
+    model = read_model(tmp_path / "out" / "models" / "0")
+    assert len(model.names) == len(NAMES) and len(model.points) == 200 and model.residual_px.max() < 0.01
 
 
 def test_photos_that_are_not_taken_are_not_matched(inputs, tmp_path, monkeypatch):

@@ -235,6 +235,14 @@ def test_a_file_that_does_not_say_its_descriptor_matches_when_told(tmp_path, cap
     assert run(tmp_path / "hloc.h5", tmp_path / "m.h5", "--pairs", "exhaustive", "--descriptor", "hardnet") == 0
 
 
+def test_a_file_of_keypoints_alone_has_nothing_to_match_and_says_so_once(tmp_path, capsys):
+    with h5py.File(tmp_path / "loftr.h5", "w") as file:
+        for name in ("x.jpg", "y.jpg"):
+            file[f"{name}/keypoints"] = np.zeros((3, 2), np.float32)
+    assert run(tmp_path / "loftr.h5", tmp_path / "m.h5", "--pairs", "exhaustive") == 2
+    assert f"no photo in {tmp_path / 'loftr.h5'} has descriptors" in capsys.readouterr().err.replace("\n", " ")
+
+
 def test_rows_that_are_not_finite_never_match_and_are_counted(tmp_path, capsys):
     features = write_store(tmp_path / "features.h5", photos={"a.jpg": 5, "b.jpg": 5})
     with h5py.File(features, "r+") as file:

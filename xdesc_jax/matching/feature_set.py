@@ -23,6 +23,7 @@ from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.frames import has_frames, of_colmap, of_fields
 from xdesc_jax.features.keypoints import from_colmap
 from xdesc_jax.features.store import NAME_IT, FeatureStore, ImageFeatures
+from xdesc_jax.files.hdf5 import found_attribute
 from xdesc_jax.files.whole import input_hash
 from xdesc_jax.matching.named_files import NamedFiles
 from xdesc_jax.networks.views import VIEW
@@ -31,6 +32,7 @@ from xdesc_jax.translation.names import Names, named_spec
 from xdesc_jax.translation.surroundings import check_positions
 
 COPY_IT = "xdesc_jax.integrations.hloc.files writes a copy that does"  # of stages that take no name
+_NOTHING = DescriptorSpec("none", 1)  # of a file whose photos have keypoints alone
 _SHOWN = 5
 
 
@@ -99,7 +101,7 @@ class FeatureSet:
                 if is_database(path):
                     reader = DatabaseReader(path, hint)
                 else:
-                    reader = FeatureStore(path, own, fallback=rest, hint=hint)
+                    reader = _store(path, own, rest, hint)
                 stack.enter_context(reader)
                 reader.require_photos()
                 self.ratios = ratio_keys.strictest(
@@ -170,6 +172,8 @@ class FeatureSet:
         """
         reader = self._reader(name)
         if isinstance(reader, FeatureStore):
+            if reader.spec is _NOTHING:
+                return None
             origin = reader.attributes.get(ratio_keys.TRANSLATED_FROM)
             if origin is None or reader.all_real(name):
                 return Held(reader.spec)
@@ -220,10 +224,11 @@ class FeatureSet:
             KeyError: no such photo.
             ValueError: damaged, of another descriptor than it says, or other numbers of keypoints and rows.
         """
-        reader = self._reader(name)
+        reader, held = self._reader(name), self.held(name)
         if isinstance(reader, FeatureStore):
+            if held is None:
+                raise ValueError(f"{reader.path}: {name!r} has {reader.count(name)} keypoints, but no descriptors")
             return reader.read(name)
-        held = self.held(name)
         columns = reader.keypoints(name)
         keypoints = from_colmap(columns)
         if held is None:
@@ -239,6 +244,17 @@ class FeatureSet:
             files = ", ".join(map(str, self.paths))
             raise KeyError(f"{files}: no photo {name!r} (first of {len(self)}: {self.names[:_SHOWN]})")
         return self._readers[name]
+
+
+def _store(path: Path, own: DescriptorSpec | None, rest: DescriptorSpec | None, hint: str) -> FeatureStore:
+    """A feature file; one of keypoints alone, as hloc's of dense matchers (LoFTR), has nothing to be named."""
+    if found_attribute(path, "spec") is None and found_attribute(path, "spec_json") is None:
+        with contextlib.ExitStack() as stack:
+            store = stack.enter_context(FeatureStore(path, fallback=_NOTHING))
+            if store.names and all(store.stored_form(name) == "none" for name in store.names):
+                stack.pop_all()
+                return store
+    return FeatureStore(path, own, fallback=rest, hint=hint)
 
 
 def _spec(held: str | DescriptorSpec | None, model: Names | None) -> DescriptorSpec | None:

@@ -137,7 +137,8 @@ def _routes(pairs: Pairs, first: FeatureSet, second: FeatureSet, router: Router)
     )
     some = next((held for held in kinds if held is not None), None)
     if some is None:
-        raise ValueError(f"no photo in {', '.join(map(str, (*first.paths, *second.paths)))} has descriptors")
+        files = ", ".join(map(str, dict.fromkeys((*first.paths, *second.paths))))
+        raise ValueError(f"no photo in {files} has descriptors")
     both = kind0[pairs.first] * len(kinds) + kind1[pairs.second]
     made: dict[tuple[Held, Held], Route] = {}
     routes: list[Route] = []
