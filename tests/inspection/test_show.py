@@ -430,3 +430,17 @@ def test_what_cannot_be_shown_is_one_line(made, capsys, words, message):
 def test_scores_are_not_asked_of_a_database(database, capsys):
     path, photos = database
     assert "a database holds no scores" in refused(capsys, path, "--photos", photos, "--min-score", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "drawn"),
+    [("a$_$b.jpg", "a$_$b.jpg"), ("日本/é.jpg", "\\u65e5\\u672c/é.jpg"), ("\U00020000.jpg", "\\u20000.jpg")],
+)
+def test_names_with_signs_of_formulas_and_letters_that_the_font_lacks_are_drawn(name, drawn):
+    photo, xy = np.full((40, 60, 3), 99, np.uint8), np.zeros((3, 2))
+    shown = match_drawing.Drawing(
+        (photo, photo), (xy, xy), np.zeros((1, 2), int), None, np.zeros((0, 2), int),
+        match_drawing.Scale("ratio", 0.0, 1.0),
+    )  # fmt: skip
+    assert match_drawing.match_figure(shown, name, "1 match", "png").startswith(b"\x89PNG")
+    assert match_drawing.drawable(name) == drawn
