@@ -129,8 +129,9 @@ def retrieve(
                 return journal.recall(key, lambda: {"array": make()})["array"]
 
             index = VladIndex.build(
-                lambda n: rows(n, space), known.names, clusters=clusters, seed=seed, track=track, recall=recall
-            )
+                lambda n: rows(n, space), known.names, clusters=clusters, seed=seed, track=track, recall=recall,
+                where=", ".join(map(str, known.paths)),
+            )  # fmt: skip
             vectors = index.vectors
             if database:
                 query_rows, made = Rows(queries, translator), []
