@@ -13,7 +13,7 @@ import numpy as np
 
 from xdesc_jax.colmap.database import is_database
 from xdesc_jax.descriptors import unit_rows
-from xdesc_jax.files.hdf5 import DAMAGE, array, content, groups_with, open_file
+from xdesc_jax.files.hdf5 import DAMAGE, GLOBAL_FEATURES, array, content, groups_with, open_file
 
 KEY = "global_descriptor"
 _SHOWN = 5
@@ -29,7 +29,10 @@ def hold_global(paths: Sequence[Path]) -> bool:
     if is_database(paths[0]):
         return False
     with open_file(Path(paths[0]), "file of global features") as file:
-        return bool(groups_with(file, KEY)) and not groups_with(file, "keypoints")
+        try:
+            return content(file) == GLOBAL_FEATURES
+        except DAMAGE as error:
+            raise ValueError(f"{paths[0]}: cannot be read, the file is damaged ({error})") from error
 
 
 class GlobalFeatures:
