@@ -97,6 +97,18 @@ def test_a_file_says_what_it_is(tmp_path):
         assert content(file) == "a feature file"
         file["a/b/matches0"] = 1
         assert content(file) == "a match file"
+        file["a/a/global_descriptor"] = 1
+        assert content(file) == "a file of global features"
+
+
+def test_to_say_what_a_file_is_no_more_is_looked_at_than_its_first_array(tmp_path, monkeypatch):
+    looked_at, kind = [], hdf5._kind
+    monkeypatch.setattr(hdf5, "_kind", lambda file, path: looked_at.append(path) or kind(file, path))
+    with h5py.File(tmp_path / "old.h5", "w") as file:  # the layout of deep-image-matching
+        for name in ("b.jpg", "c.jpg", "d.jpg"):
+            file[f"a.jpg/{name}"] = np.zeros((2, 2), int)
+        assert content(file) == "an HDF5 file of other content, first ['a.jpg']"
+    assert looked_at == [b"a.jpg", b"a.jpg/b.jpg"]
 
 
 FULL = """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 
+import h5py
 import numpy as np
 import pytest
 
@@ -16,6 +17,7 @@ from xdesc_jax.colmap.database_writer import DatabaseWriter
 from xdesc_jax.export.quantization import quantized
 from xdesc_jax.features.store import ImageFeatures, StoreWriter
 from xdesc_jax.inspection.inspect import inspect
+from xdesc_jax.inspection.kinds import kind
 from xdesc_jax.matching.matches import MatchWriter
 from xdesc_jax.translation.translate import translate
 
@@ -39,6 +41,24 @@ def store(tmp_path):
                 ),
             )
     return path
+
+
+def test_a_file_of_global_features_is_described(tmp_path, capsys):
+    with h5py.File(tmp_path / "netvlad.h5", "w") as file:
+        file["db/a.jpg/global_descriptor"] = np.ones(8, np.float16)
+        file["b.jpg/global_descriptor"] = np.zeros(8, np.float16)
+    found = inspect(tmp_path / "netvlad.h5", images=True)
+    assert (found["kind"], found["images"], found["values_of_a_vector"]) == ("file of global features", 2, 8)
+    assert found["vectors_of_zeros"] == 1
+    assert kind(tmp_path / "netvlad.h5") == "file of global features, 2 photos"
+    assert "db/a.jpg" in capsys.readouterr().out
+
+
+def test_a_feature_file_that_does_not_say_what_it_holds_is_known_as_one(tmp_path, store):
+    with h5py.File(tmp_path / "hloc.h5", "w") as file:
+        file["a.jpg/keypoints"], file["a.jpg/descriptors"] = np.zeros((2, 2)), np.ones((9, 2))
+    assert kind(tmp_path / "hloc.h5") == "feature file, 1 photos"
+    assert kind(store) == "feature file of plain, 2 photos"
 
 
 def test_a_database_of_colmap_3_is_described(old):

@@ -73,7 +73,7 @@ def run(*words):
 
 
 def read_pair(files, names, min_score=None):
-    with opened(files, None) as (first, second, source):
+    with opened(files) as (first, second, source):
         shown = ShownMatches(first, second, source, Router("native"), None, min_score)
         return shown.read(shown.find(*names))
 
@@ -148,7 +148,7 @@ def test_features_that_do_not_compare_are_coloured_by_score(made, tmp_path):
 
 def test_scores_are_explained_where_this_package_made_them(tmp_path, made):
     own = write_matches(tmp_path / "own.h5", {(A, B): [(0, 0)]}, config_hash="x", mode="native")
-    with opened([made[0], own], None) as (first, second, source):
+    with opened([made[0], own]) as (first, second, source):
         assert "share of equal ones" in ShownMatches(first, second, source, Router("native")).scores_are
 
 
@@ -323,7 +323,7 @@ def database(tmp_path):
 
 def test_a_database_shows_verified_pairs_apart_and_what_was_refused(database, tmp_path):
     path, photos = database
-    with opened([path], None) as (first, second, source):
+    with opened([path]) as (first, second, source):
         shown = ShownMatches(first, second, source, Router("native"))
         assert [(p.names, p.matches, p.verified, p.refused) for p in shown.pairs] == [
             (("0.png", "1.png"), 4, True, 2),
@@ -430,3 +430,17 @@ def test_what_cannot_be_shown_is_one_line(made, capsys, words, message):
 def test_scores_are_not_asked_of_a_database(database, capsys):
     path, photos = database
     assert "a database holds no scores" in refused(capsys, path, "--photos", photos, "--min-score", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "drawn"),
+    [("a$_$b.jpg", "a$_$b.jpg"), ("日本/é.jpg", "\\u65e5\\u672c/é.jpg"), ("\U00020000.jpg", "\\u20000.jpg")],
+)
+def test_names_with_signs_of_formulas_and_letters_that_the_font_lacks_are_drawn(name, drawn):
+    photo, xy = np.full((40, 60, 3), 99, np.uint8), np.zeros((3, 2))
+    shown = match_drawing.Drawing(
+        (photo, photo), (xy, xy), np.zeros((1, 2), int), None, np.zeros((0, 2), int),
+        match_drawing.Scale("ratio", 0.0, 1.0),
+    )  # fmt: skip
+    assert match_drawing.match_figure(shown, name, "1 match", "png").startswith(b"\x89PNG")
+    assert match_drawing.drawable(name) == drawn

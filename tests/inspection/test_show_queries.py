@@ -15,6 +15,7 @@ from tests.support.place import rewrite
 from xdesc_jax.cli import main
 from xdesc_jax.colmap.model import Pose
 from xdesc_jax.inspection.query_drawing import Scene, View, map_axes
+from xdesc_jax.inspection.query_page import place_text
 from xdesc_jax.inspection.shown_queries import ShownQueries
 from xdesc_jax.localization.correspondences import FILE
 
@@ -186,3 +187,14 @@ def test_a_spherical_camera_is_drawn_as_one_of_90_degrees():
     here = Pose(np.eye(3), np.zeros(3))
     assert View.of(here, (2000, 1000), 0.0) == View(here, (1.0, 0.5))
     assert View.of(here, (800, 600), 500.0) == View(here, (0.8, 0.6))
+
+
+@pytest.mark.parametrize(
+    ("center", "told"),
+    [
+        ([451234.56, 5411987.125, -31.5], "451234.56, 5411987.12, -31.5"),
+        ([0.00012345678, 0, 2.5], "0.00012345678, 0, 2.5"),
+    ],
+)
+def test_a_position_far_from_the_origin_keeps_its_digits(center, told):
+    assert place_text(np.array(center)) == told

@@ -489,3 +489,10 @@ def test_descriptors_of_a_copied_database_stay(built, tmp_path):
     copy(built[0], tmp_path / "copy.db")
     with FeatureSet([tmp_path / "copy.db"]) as copied, FeatureStore(built[2][0]) as store:
         np.testing.assert_array_equal(copied.read("a b.jpg").descriptors, store.read("a b.jpg").descriptors)
+
+
+@pytest.mark.parametrize(("database", "told"), [("rigs", "6 of 6 frames"), ("source", "5 of 5 photos")])
+def test_progress_of_mapping_counts_to_its_end_with_rigs_as_well(database, told, tmp_path, caplog, request):
+    with caplog.at_level("INFO", "xdesc_jax"):
+        map_incrementally(request.getfixturevalue(database), tmp_path / "models", SETTINGS)
+    assert f"mapping: {told}" in caplog.text

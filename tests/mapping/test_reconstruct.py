@@ -3,6 +3,8 @@
 import json
 import shutil
 
+import h5py
+import numpy as np
 import pytest
 
 from tests.support.exact_scene import CAMERA, NAMES, make_scene
@@ -12,6 +14,7 @@ from xdesc_jax.colmap.bindings.api import pycolmap, read_model
 from xdesc_jax.files.claim import inside
 from xdesc_jax.mapping import reconstruct as stage
 from xdesc_jax.mapping.reconstruct import SUMMARY, reconstruct
+from xdesc_jax.matching.matches import MatchFile
 
 LONELY = "z.jpg"  # has no matches
 
@@ -138,6 +141,32 @@ def test_only_some_photos_are_taken(inputs, tmp_path):
         only=tmp_path / "only.txt",
     )  # fmt: skip
     assert read_model(out / "models/0").names == ("a b.jpg", "c.jpg", "d.jpg")
+
+
+@pytest.mark.parametrize("named", [(), ("--descriptor", "sift")])
+def test_keypoints_alone_with_matches_of_a_dense_matcher_become_a_map(scene, tmp_path, named):
+    """As hloc's `match_dense` writes LoFTR's: no descriptors, so nothing has to be said of them."""
+    with h5py.File(tmp_path / "loftr.h5", "w") as file:
+        for name in NAMES:
+            file[f"{name}/keypoints"] = (scene.xy[name] - 0.5).astype(np.float32)
+            file[f"{name}/score"] = np.ones(len(scene.xy[name]), np.float32)
+    matches = scene.write_matches(tmp_path / "m.h5")
+    asked = ["reconstruct", tmp_path / "loftr.h5", tmp_path / "out", "--matches", matches, "--camera", CAMERA, *named]
+    assert cli.main([str(word) for word in asked]) == 0
+    model = read_model(tmp_path / "out" / "models" / "0")
+    assert len(model.names) == len(NAMES) and len(model.points) == 200 and model.residual_px.max() < 0.01
+
+
+def test_photos_that_are_not_taken_are_not_matched(inputs, tmp_path, monkeypatch):
+    def stop(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(stage, "build_database", stop)
+    (tmp_path / "only.txt").write_text("a b.jpg\nc.jpg\n")
+    asked = ["reconstruct", inputs / "a.h5", tmp_path / "out", "--camera", CAMERA, "--only", tmp_path / "only.txt"]
+    assert cli.main([str(word) for word in (*asked, "--pairs", "exhaustive")]) == 130
+    with MatchFile(tmp_path / "out" / "matches.h5") as file:
+        assert file.pairs() == [("a b.jpg", "c.jpg")]
 
 
 def test_database_with_matches_needs_nothing_else(made, tmp_path):

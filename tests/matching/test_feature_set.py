@@ -131,6 +131,8 @@ def test_files_that_are_neither_are_refused(tmp_path):
         file["x.jpg/keypoints"] = np.zeros((1, 2))
     with pytest.raises(ValueError, match=rf"; did you mean {tmp_path}/c\.h5\?"):
         FeatureSet([tmp_path])
+    with h5py.File(tmp_path / "c.h5", "a") as file:
+        file["x.jpg/descriptors"] = np.zeros((128, 1))
     with pytest.raises(ValueError, match=r"c\.h5: does not say which descriptor it holds"):
         FeatureSet([tmp_path / "c.h5"])
 

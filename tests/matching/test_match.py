@@ -235,6 +235,14 @@ def test_a_file_that_does_not_say_its_descriptor_matches_when_told(tmp_path, cap
     assert run(tmp_path / "hloc.h5", tmp_path / "m.h5", "--pairs", "exhaustive", "--descriptor", "hardnet") == 0
 
 
+def test_a_file_of_keypoints_alone_has_nothing_to_match_and_says_so_once(tmp_path, capsys):
+    with h5py.File(tmp_path / "loftr.h5", "w") as file:
+        for name in ("x.jpg", "y.jpg"):
+            file[f"{name}/keypoints"] = np.zeros((3, 2), np.float32)
+    assert run(tmp_path / "loftr.h5", tmp_path / "m.h5", "--pairs", "exhaustive") == 2
+    assert f"no photo in {tmp_path / 'loftr.h5'} has descriptors" in capsys.readouterr().err.replace("\n", " ")
+
+
 def test_rows_that_are_not_finite_never_match_and_are_counted(tmp_path, capsys):
     features = write_store(tmp_path / "features.h5", photos={"a.jpg": 5, "b.jpg": 5})
     with h5py.File(features, "r+") as file:
@@ -312,12 +320,21 @@ def test_an_input_is_never_the_output(tmp_path, capsys, out):
     assert (tmp_path / out).read_bytes() == before
 
 
-def test_features_are_not_lost_where_the_output_is_forgotten(tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("keys", "told_as"),
+    [((), "a feature file"), (("keypoints",), "a feature file"), (("global_descriptor",), "a file of global features")],
+)
+def test_features_are_not_lost_where_the_output_is_forgotten(tmp_path, capsys, keys, told_as):
+    """Of our own, of keypoints alone, of one vector a photo."""
     features, other = write_store(tmp_path / "features.h5"), write_store(tmp_path / "other.h5")
+    if keys:
+        with h5py.File(other, "w") as file:
+            for key in keys:
+                file[f"a.jpg/{key}"] = np.ones((2, 2))
     before = other.read_bytes()
     assert run(features, other, "--pairs", "exhaustive", "--overwrite") == 2
     told = " ".join(capsys.readouterr().err.split())
-    assert "other.h5: holds features (" in told and "expected a match file, which is named behind all features" in told
+    assert f"other.h5: is {told_as}, expected a match file, which is named behind all features" in told
     assert other.read_bytes() == before
 
 

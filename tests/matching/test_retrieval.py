@@ -126,6 +126,26 @@ def test_no_descriptor_at_all_is_refused():
         VladIndex.build(lambda _: np.zeros((4, 5)), ["a", "b"])
 
 
+def test_files_without_a_descriptor_are_named(model, tmp_path, capsys):
+    features = write(tmp_path / "none.h5", {"a.jpg": np.zeros((5, WIDTH)), "b.jpg": np.zeros((0, WIDTH))})
+    assert main(["retrieve", str(features), str(tmp_path / "pairs.txt"), "--model", str(model)]) == 2
+    assert f"{features}: none of 2 photos has a descriptor" in " ".join(capsys.readouterr().err.split())
+
+
+def test_photos_of_fewer_rows_than_the_vocabulary_has_centres_find_each_other(model, tmp_path):
+    """Rows that were their own centres had no residual, and photos of them no vector."""
+    rng = np.random.default_rng(0)
+    places = [unit_rows(rng.normal(size=(8, WIDTH))) for _ in range(2)]
+    rows = {
+        f"{place}/{photo}.jpg": unit_rows(places[place] + 0.1 * rng.normal(size=(8, WIDTH)))
+        for place in range(2)
+        for photo in range(2)
+    }
+    words = ["retrieve", write(tmp_path / "few.h5", rows), tmp_path / "pairs.txt", "--model", model, "--top", 1]
+    assert main([str(word) for word in words]) == 0
+    assert sorted(lines(tmp_path / "pairs.txt")) == [("0/0.jpg", "0/1.jpg"), ("1/0.jpg", "1/1.jpg")]
+
+
 def test_pair_lines_are_read_back(tmp_path):
     names = ["a.jpg", "sub dir/b c.jpg", "\u00e9.jpg"]
     pairs = [(a, b) for a in names for b in names if a != b]

@@ -24,6 +24,7 @@ from xdesc_jax.files.fields import leaves, replaced
 
 CONFIG = "config"  # the parameter whose fields a file may set
 FLAT = (CONFIG, "settings")  # parameters whose fields need no name before theirs
+ONE_BY_ONE = ("descriptor", "query_descriptor")  # of several values, each behind the option anew: paths may follow it
 ARGUMENTS = Group("Arguments", sort_key=10)
 OPTIONS = Group("Options", sort_key=11)
 GLOBAL = Group("Global options", sort_key=13)
@@ -119,7 +120,12 @@ def _positional(parameter: inspect.Parameter, hint: Any, told: str | None) -> in
 
 
 def _option(parameter: inspect.Parameter, hint: Any, told: str | None) -> inspect.Parameter:
-    note = Parameter(name=_option_name(parameter.name), help=told, show_default=_is_telling(parameter.default))
+    note = Parameter(
+        name=_option_name(parameter.name),
+        help=told,
+        show_default=_is_telling(parameter.default),
+        consume_multiple=parameter.name not in ONE_BY_ONE,
+    )
     return parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[hint, note])
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import itertools
 import math
 import os
 import struct
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     import h5py
 
 DAMAGE = (OSError, KeyError, RuntimeError)  # what h5py raises where a file's inner structure is broken
+MATCHES, FEATURES, GLOBAL_FEATURES = "a match file", "a feature file", "a file of global features"
+_TOLD_BY = {"matches0": MATCHES, "keypoints": FEATURES, "global_descriptor": GLOBAL_FEATURES}
 _SHOWN = 5
 _HEAP = b"GCOL\1\0\0\0"  # how a heap of texts begins, behind which its size stands
 _OBJECT = struct.Struct("<HHIQ")  # number, references, nothing, size
@@ -191,14 +194,26 @@ def _kind(file: h5py.File, path: bytes) -> int | None:
 
 
 def content(file: h5py.File) -> str:
-    """What a file without any photo is, for messages."""
+    """What a file is, for messages: `MATCHES`, `FEATURES`, `GLOBAL_FEATURES`, or in other words.
+
+    Told by what lies beside the first array: no more names are read, of however many pairs or photos.
+    """
     if not len(file):
         return "an empty HDF5 file"
-    if groups_with(file, "matches0"):
-        return "a match file"
-    if groups_with(file, "keypoints"):
-        return "a feature file"
-    return f"an HDF5 file of other content, first {list(file)[:_SHOWN]}"
+    first = _first_array(file)
+    beside = None if first is None else file[first].parent
+    for key, what in _TOLD_BY.items():
+        if beside is not None and key in beside:
+            return what
+    return f"an HDF5 file of other content, first {list(itertools.islice(file, _SHOWN))}"
+
+
+def _first_array(file: h5py.File) -> bytes | None:
+    """Path of the first array by name; None where there is none."""
+    from h5py import h5o
+
+    found: bytes | None = file.id.links.visit(lambda path: path if _kind(file, path) == h5o.TYPE_DATASET else None)
+    return found
 
 
 class Writer:

@@ -1,7 +1,8 @@
 """The stage `xdesc inspect`: what a file holds.
 
-In: a COLMAP database, a feature file, a match file, a model file, or the folder of a COLMAP model. Out: a
-description, printed and as JSON. Reads no more than it must, and changes nothing. Runs on the base install.
+In: a COLMAP database, a feature file, a match file, a file of global features, a model file, or the folder of a COLMAP
+model. Out: a description, printed and as JSON. Reads no more than it must, and changes nothing. Runs on the base
+install.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from xdesc_jax.files.tensors import read_header
 from xdesc_jax.files.whole import write_json
 from xdesc_jax.inspection import contents
 from xdesc_jax.inspection.kinds import HDF5, SQLITE, STARTS, ZIP, is_safetensors, is_text
+from xdesc_jax.matching.global_features import GlobalFeatures, hold_global
 from xdesc_jax.matching.matches import MatchFile
 from xdesc_jax.networks import context
 from xdesc_jax.pretrained import hub
@@ -34,8 +36,8 @@ def inspect(path: Path, *, images: bool = False, json: Path | None = None) -> di
     """Says what a file holds: images, keypoints, descriptors, matches, schema, or a model's descriptors.
 
     Args:
-        path: COLMAP database, feature file, match file, model file (or the name of a shipped one), or folder of
-            a COLMAP model.
+        path: COLMAP database, feature file, match file, file of global features, model file (or the name of a shipped
+            one), or folder of a COLMAP model.
         images: list every image, too.
         json: file to write the description to, with every image.
 
@@ -95,8 +97,20 @@ def _hdf5(path: Path) -> dict[str, Any]:
     with FeatureStore(path, fallback=DescriptorSpec("unknown", 1)) as store:
         if store.names or store.says_spec:
             return _features(store, said=store.says_spec)
+    if hold_global([path]):
+        return _global(GlobalFeatures([path]))
     with MatchFile(path) as matches:
         return _matches(matches)
+
+
+def _global(features: GlobalFeatures) -> dict[str, Any]:
+    return {
+        "kind": "file of global features",
+        "images": len(features.names),
+        "values_of_a_vector": features.vectors.shape[1],
+        "vectors_of_zeros": int((~features.vectors.any(axis=1)).sum()),
+        "image_list": [{"name": name} for name in features.names],
+    }
 
 
 def _features(store: FeatureStore, said: bool) -> dict[str, Any]:

@@ -8,11 +8,14 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.images import SUFFIXES
 from xdesc_jax.features.store import FeatureStore
 from xdesc_jax.files.tensors import LENGTH_BYTES
+from xdesc_jax.matching.global_features import GlobalFeatures, hold_global
 from xdesc_jax.matching.matches import MatchFile
 
+_UNKNOWN = DescriptorSpec("not-said", 1)
 SQLITE, HDF5, ZIP = b"SQLite format 3\0", b"\x89HDF\r\n\x1a\n", b"PK\x03\x04"
 STARTS = {
     b"\x1f\x8b": "a gzip archive", b"PK": "a zip archive (.npz, .pth)", b"\x93NUMPY": "a numpy array",
@@ -59,10 +62,14 @@ def _folder(path: Path) -> str:
 
 
 def _hdf5(path: Path) -> str:
-    with contextlib.suppress(ValueError), FeatureStore(path) as store:
+    with contextlib.suppress(ValueError), FeatureStore(path, fallback=_UNKNOWN) as store:
         if store.names:
-            return f"feature file of {store.spec.name}, {len(store)} photos"
+            held = f" of {store.spec.name}" if store.says_spec else ""
+            return f"feature file{held}, {len(store)} photos"
     with contextlib.suppress(ValueError), MatchFile(path) as matches:
         if pairs := len(matches.pairs()):
             return f"match file, {pairs} pairs"
+    with contextlib.suppress(ValueError):
+        if hold_global([path]):
+            return f"file of global features, {len(GlobalFeatures([path]).names)} photos"
     return "HDF5 file"

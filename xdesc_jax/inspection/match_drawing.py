@@ -18,6 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import Colormap, ListedColormap, Normalize
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.ticker import MaxNLocator
 
 from xdesc_jax.inspection.shown_photos import fitted
@@ -224,7 +225,7 @@ _TEXT_PX, _LINE_PX, _MARGIN_PX, _BELOW_PX = 24, 33, 24, 64  # the last: for the 
 def titled(width: int, heights: Sequence[int], title: str, caption: str) -> tuple[Figure, list[Axes]]:
     """A white figure with words, and below them axes of the given width and heights in px, from the top down."""
     columns = max(20, int(width / (0.56 * _TEXT_PX)))
-    lines = [textwrap.fill(text, columns, break_long_words=True) for text in (title, caption)]
+    lines = [textwrap.fill(drawable(text), columns, break_long_words=True) for text in (title, caption)]
     tops = [_MARGIN_PX, _MARGIN_PX + (lines[0].count("\n") + 1) * _LINE_PX]
     top = tops[1] + (lines[1].count("\n") + 1) * _LINE_PX + _MARGIN_PX // 2
     whole = np.array([width + 2 * _MARGIN_PX, top + sum(heights) + _BELOW_PX * (len(heights) - 1) + _MARGIN_PX])
@@ -233,13 +234,19 @@ def titled(width: int, heights: Sequence[int], title: str, caption: str) -> tupl
     for text, at, weight in zip(lines, tops, ("bold", "normal"), strict=True):
         figure.text(
             left, 1 - at / whole[1], text, weight=weight, fontsize=_TEXT_PX * _POINT, linespacing=1.2, va="top",
-            color="#1b1f24",
+            color="#1b1f24", parse_math=False,  # '$' may be part of a photo's name
         )  # fmt: skip
     axes = []
     for i, height in enumerate(heights):
         axes.append(figure.add_axes((left, 1 - (top + height) / whole[1], width / whole[0], height / whole[1])))
         top += height + (_MARGIN_PX // 2 if i == 0 else _BELOW_PX)
     return figure, axes
+
+
+def drawable(text: str) -> str:
+    """A text in which letters that matplotlib's font lacks stand as their code points."""
+    known = get_font(findfont(FontProperties())).get_charmap()
+    return "".join(c if ord(c) in known or c.isspace() else f"\\u{ord(c):04x}" for c in text)
 
 
 def color_bar(axes: Axes, scale: Scale) -> None:

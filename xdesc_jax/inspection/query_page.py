@@ -110,13 +110,18 @@ def _figures(query: ShownQuery) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     if query.view is not None:
         pose = query.view.pose
-        figures["position in the map"] = ", ".join(f"{v:.4g}" for v in pose.center)
+        figures["position in the map"] = place_text(pose.center)
         figures["quaternion w, x, y, z (world to camera)"] = ", ".join(f"{v:.4f}" for v in pose.quaternion)
         if query.spread is not None:
             position, turn = query.spread
             figures["deviation for keypoints off by 1 px"] = f"{position:.2g} map units, {turn:.2g} deg"
     shown = ", ".join(query.candidates[:8]) + (f" and {len(query.candidates) - 8} more" if query.candidates[8:] else "")
     return figures | {"matched with": shown or None}
+
+
+def place_text(center: np.ndarray) -> str:
+    """A place in the map's units, to the centimetre where they are metres of UTM."""
+    return ", ".join(f"{v:.9g}" for v in center)
 
 
 def _answer(shown: ShownQueries) -> Answer:

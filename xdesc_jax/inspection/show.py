@@ -35,7 +35,7 @@ def show(
     mode: Mode = "native",
     model: Path | None = None,
     target: str | None = None,
-    descriptor: str | None = None,
+    descriptor: tuple[str, ...] = (),
 ) -> Path:
     """Shows matches, or localised queries, over the photos.
 
@@ -54,7 +54,8 @@ def show(
         mode: how rows are made comparable for their ratios, as of `xdesc match`.
         model: model file (.safetensors), or the name of one that ships with the package; not for 'native'.
         target: descriptor to translate to, in mode 'directional'.
-        descriptor: what the files hold, where they do not say (hloc's).
+        descriptor: what the files hold, where they do not say (hloc's); NAME=FILE for one of several. May be given
+            again.
 
     Returns:
         What was written.
@@ -82,7 +83,7 @@ def show(
     if given[0].is_dir() or given[0].name == _RESULTS:
         if len(given) != 1 or pair is not None:
             raise ValueError(f"{given[0]}: localised queries are shown alone, without other files and without --pair")
-        if any(value is not None for value in (min_score, model, target, descriptor)) or mode != "native":
+        if descriptor or any(value is not None for value in (min_score, model, target)) or mode != "native":
             raise ValueError(
                 f"{given[0]}: --min-score, --mode, --model, --target and --descriptor are for matches, not for queries"
             )
@@ -119,7 +120,7 @@ def _show_matches(
     model = values["model"]
     translator = Translator.load(pretrained.resolve(Path(model))) if model is not None else None
     router = Router(values["mode"], translator, target=values["target"])
-    with opened(given, values["descriptor"]) as (first, second, source):
+    with opened(given, values["descriptor"], translator) as (first, second, source):
         matches = ShownMatches(first, second, source, router, translator, min_score)
         shown = [matches.find(*pair)] if pair is not None else match_page.shown_pairs(matches.pairs, most)
         if out.suffix.lower() in _PICTURES:

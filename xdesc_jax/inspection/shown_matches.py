@@ -23,6 +23,7 @@ from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.store import FeatureStore, infer_spec
 from xdesc_jax.matching.feature_set import FeatureSet
 from xdesc_jax.matching.matches import Extent, MatchFile, check_rows
+from xdesc_jax.matching.named_files import NamedFiles
 from xdesc_jax.matching.nearest import metric_ratio, nearest2
 from xdesc_jax.matching.routes import Router, Rows
 from xdesc_jax.translation.translator import Translator
@@ -252,7 +253,9 @@ def _usable(rows: np.ndarray) -> np.ndarray:
 
 
 @contextlib.contextmanager
-def opened(files: Sequence[Path], descriptor: str | None) -> Iterator[tuple[FeatureSet, FeatureSet, Source]]:
+def opened(
+    files: Sequence[Path], descriptor: Sequence[str] = (), translator: Translator | None = None
+) -> Iterator[tuple[FeatureSet, FeatureSet, Source]]:
     """Opens features and matches as they are named in one row: features, then the match file; or one database.
 
     Two feature files that share photos are those of the first and of the second photos of each pair, as `xdesc match
@@ -260,7 +263,9 @@ def opened(files: Sequence[Path], descriptor: str | None) -> Iterator[tuple[Feat
 
     Args:
         files: as above.
-        descriptor: what files hold that do not say. Where it is not named either, their rows are taken as they are.
+        descriptor: what files hold that do not say, 'NAME', or 'NAME=FILE' of one. Where it is not named either, their
+            rows are taken as they are.
+        translator: of which these may be names.
 
     Yields:
         Features of the first and of the second photos, which may be one and the same, and the matches.
@@ -279,15 +284,15 @@ def opened(files: Sequence[Path], descriptor: str | None) -> Iterator[tuple[Feat
     if not own and _holds_features(last):
         raise ValueError(f"{last}: holds features, expected the match file at the end, behind the features")
     given = [last] if own else features
-    named = descriptor or _not_said(given)
+    named = _stand_ins(NamedFiles.of(descriptor, given), given)
     with contextlib.ExitStack() as stack:
         first = second = None
         if len(given) == 2:
-            sides = [stack.enter_context(FeatureSet([path], named, strict=False)) for path in given]
+            sides = [stack.enter_context(FeatureSet([path], named, strict=False, model=translator)) for path in given]
             if set(sides[0].names) & set(sides[1].names):
                 first, second = sides
         if first is None or second is None:
-            first = second = stack.enter_context(FeatureSet(given, named, strict=False))
+            first = second = stack.enter_context(FeatureSet(given, named, strict=False, model=translator))
         source: Source = (
             stack.enter_context(DatabaseReader(last))
             if own
@@ -303,15 +308,19 @@ def _holds_features(path: Path) -> bool:
         return bool(store.names)
 
 
-def _not_said(paths: Sequence[Path]) -> DescriptorSpec | None:
-    """A descriptor to stand in for what files do not say; of the width of their rows where that can be told."""
+def _stand_ins(named: NamedFiles, paths: Sequence[Path]) -> NamedFiles:
+    """Descriptors to stand in for what nothing says of feature files, of the width of their rows where it can be told.
+
+    Each file has one of its own: nothing says that two hold the same.
+    """
+    each = dict(named.each)
     for path in paths:
-        if is_database(path):
+        if named.rest is not None or path.resolve() in each or is_database(path):
             continue
         with FeatureStore(path, fallback=_UNKNOWN) as store:
             said = store.says_spec
         if not said:
+            each[path.resolve()] = _UNKNOWN
             with contextlib.suppress(ValueError):
-                return infer_spec(path, _UNKNOWN.name)
-            return _UNKNOWN
-    return None
+                each[path.resolve()] = infer_spec(path, _UNKNOWN.name)
+    return NamedFiles(named.rest, each)

@@ -37,6 +37,7 @@ from xdesc_jax.localization.upright import turns_of_queries
 from xdesc_jax.matching.feature_set import FeatureSet
 from xdesc_jax.matching.match import NEAREST, Device, Matcher, check_matcher
 from xdesc_jax.matching.match_plan import EXHAUSTIVE
+from xdesc_jax.matching.named_files import NamedFiles
 from xdesc_jax.matching.retrieval import joint_space
 from xdesc_jax.matching.routes import Router
 from xdesc_jax.networks.views import View, parse
@@ -68,8 +69,8 @@ def localize(
     weights: tuple[str, ...] = (),
     device: Device = "auto",
     min_score: float = 0.0,
-    descriptor: str | None = None,
-    query_descriptor: str | None = None,
+    descriptor: tuple[str, ...] = (),
+    query_descriptor: tuple[str, ...] = (),
     min_inliers: int = PoseSettings.min_inliers,
     max_error_px: float = PoseSettings.max_error_px,
     seed: int = 0,
@@ -117,8 +118,9 @@ def localize(
         weights: weight files of 'lightglue', as NAME=FILE; installed ones are found without.
         device: on which 'lightglue' computes: 'auto' is CUDA where there is some.
         min_score: of what 'lightglue' finds, see `xdesc match`.
-        descriptor: what `features` hold, where they do not say (hloc's).
-        query_descriptor: what `query_features` hold, where they do not say.
+        descriptor: what `features` hold, where they do not say (hloc's); NAME=FILE for one of several. May be given
+            again.
+        query_descriptor: the same of `query_features`.
         min_inliers: a pose with fewer is a failure.
         max_error_px: largest reprojection error of an inlier.
         seed: of RANSAC and of the retrieval's vocabulary.
@@ -165,11 +167,13 @@ def localize(
     limits = PoseSettings(min_inliers, max_error_px, seed)
     named, model = model, pretrained.resolve(model) if model is not None else None
     translator = Translator.load(model) if model is not None else None
+    held = NamedFiles.of(descriptor, features)
+    of_queries = NamedFiles.of(query_descriptor, query_features or features, "--query-descriptor")
     with (
-        FeatureSet(features, descriptor, model=translator) as known,
+        FeatureSet(features, held, model=translator) as known,
         FeatureSet(
             query_features or features,
-            query_descriptor or (None if query_features else descriptor),
+            of_queries if query_descriptor or query_features else held,
             model=translator,
             hint="name it by --query-descriptor",
         ) as asked,
@@ -197,8 +201,8 @@ def localize(
             "pairs": pairs if listed is None else input_hash(listed),
             "retrieval": retrieval,
             "ratio": ratio,
-            "descriptor": descriptor,
-            "query_descriptor": query_descriptor,
+            "descriptor": held.config(known.paths),
+            "query_descriptor": of_queries.config(asked.paths),
             "min_inliers": min_inliers,
             "max_error_px": max_error_px,
             "seed": seed,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from xdesc_jax import console
 from xdesc_jax.colmap.bindings import mapper as colmap
-from xdesc_jax.colmap.bindings.database import cameras_by_id, image_names
+from xdesc_jax.colmap.bindings.database import cameras_by_id, frame_count, image_names
 from xdesc_jax.colmap.bindings.settings import MappingSettings
 from xdesc_jax.colmap.database import DatabaseReader
 from xdesc_jax.colmap.model import Pose
@@ -85,9 +85,10 @@ def map_incrementally(database: Path, out: Path, settings: MappingSettings | Non
         NotReconstructed: there is no model.
     """
     settings = settings or MappingSettings()
-    photos = len(image_names(database))
-    with atomic(out) as folder, console.progress_bar("photos") as bar:
-        task = bar.add_task("mapping", total=photos)
+    photos, frames = len(image_names(database)), frame_count(database)
+    # COLMAP tells of each frame that is registered; that of a rig is several photos.
+    with atomic(out) as folder, console.progress_bar("photos" if frames == photos else "frames") as bar:
+        task = bar.add_task("mapping", total=frames)
         fixed = fixed_cameras(database, settings)
         found = colmap.map_database(database, folder, settings, fixed, lambda n: bar.advance(task, n))
         if not found:

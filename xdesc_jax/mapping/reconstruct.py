@@ -39,6 +39,7 @@ from xdesc_jax.mapping.mapper import PairCounts, check_poses, map_incrementally,
 from xdesc_jax.matching.feature_set import FeatureSet
 from xdesc_jax.matching.match import NEAREST, Device, Matcher, check_matcher, match
 from xdesc_jax.matching.matches import MatchFile
+from xdesc_jax.matching.named_files import NamedFiles
 from xdesc_jax.matching.pair_choice import uses_positions
 from xdesc_jax.matching.routes import Mode
 from xdesc_jax.translation.translator import Translator
@@ -67,7 +68,7 @@ def reconstruct(
     camera_per: Sharing | None = None,
     given_poses: Path | None = None,
     only: Path | None = None,
-    descriptor: str | None = None,
+    descriptor: tuple[str, ...] = (),
     model: Path | None = None,
     settings: MappingSettings = MappingSettings(),  # noqa: B008
     overwrite: bool = False,
@@ -102,8 +103,9 @@ def reconstruct(
         camera_per: which photos share a camera: 'photo' (the default: each has its own), 'folder' or 'size'.
         given_poses: COLMAP model, or one of another program, whose poses are kept: its photos are not mapped, their
             points triangulated.
-        only: text file of the photos to take, one name a line; all without.
-        descriptor: what the files hold, where they do not say (hloc's).
+        only: text file of the photos to take, one name a line; all without. With --pairs, these alone are matched.
+        descriptor: what the files hold, where they do not say (hloc's); NAME=FILE for one of several. May be given
+            again.
         model: model file (.safetensors), or the name of one that ships with the package, for `mode`; or one that knows
             `descriptor`, where that is one of your own.
         settings: of verification and mapping.
@@ -128,7 +130,7 @@ def reconstruct(
     translator = Translator.load(pretrained.resolve(model)) if model is not None else None
     with (
         claimed(inside(out), "xdesc reconstruct", out),
-        FeatureSet(sources, descriptor, model=translator) as feature_set,
+        FeatureSet(sources, NamedFiles.of(descriptor, sources), model=translator) as feature_set,
     ):
         names = feature_set.names if only is None else read_names(only, feature_set.names)
         feature_set.check_names(names, f"{only}")
@@ -145,7 +147,7 @@ def reconstruct(
                 matches = match(
                     features, out / MATCHES, pairs=pairs, mode=mode, model=model, target=target, descriptor=descriptor,
                     matcher=matcher, weights=weights, device=device, min_score=min_score, overwrite=overwrite,
-                    photos=photos if uses_positions(pairs) else None, global_features=global_features,
+                    photos=photos if uses_positions(pairs) else None, global_features=global_features, only=only,
                 )  # fmt: skip
             _check_matches(matches, feature_set, names)
         with console.status("reading the inputs"):

@@ -9,25 +9,30 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Protocol
 
 import numpy as np
 
 from xdesc_jax.colmap.database import DatabaseReader, is_database
 from xdesc_jax.colmap.database_file import database_hash
+from xdesc_jax.colmap.lists import read_names
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.frames import has_frames, of_colmap, of_fields
 from xdesc_jax.features.keypoints import from_colmap
 from xdesc_jax.features.store import NAME_IT, FeatureStore, ImageFeatures
+from xdesc_jax.files.hdf5 import found_attribute
 from xdesc_jax.files.whole import input_hash
+from xdesc_jax.matching.named_files import NamedFiles
 from xdesc_jax.networks.views import VIEW
 from xdesc_jax.translation import ratios as ratio_keys
 from xdesc_jax.translation.names import Names, named_spec
 from xdesc_jax.translation.surroundings import check_positions
 
 COPY_IT = "xdesc_jax.integrations.hloc.files writes a copy that does"  # of stages that take no name
+_NOTHING = DescriptorSpec("none", 1)  # of a file whose photos have keypoints alone
 _SHOWN = 5
 
 
@@ -55,43 +60,48 @@ class FeatureSet:
 
     Args:
         paths: feature files (.h5) and COLMAP databases, or one path; each photo is in one of them.
-        descriptor: what files hold that do not say (hloc's, databases of others), or its name; None where all say.
+        descriptor: what files hold that do not say (hloc's, databases of others), or its name, or of several files the
+            names; None where all say.
         strict: whether a descriptor that no file has need of is an error.
         model: of which `descriptor` may be a name, before the registered ones.
         hint: what to do about a file that does not say what it holds, for the error.
 
     Attributes:
-        names: of all photos, sorted.
+        names: of all photos, sorted; of those that are taken (see `take`).
         ratios: calibrated ratio thresholds that the files came with, by the keys of `ratios`; of several for one key
             the strictest.
         needs_descriptor: whether a file does not say what it holds.
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: a file that is neither, is damaged, or does not say what it holds; a photo in two files; a
-            descriptor that no file has need of, and none holds.
+        ValueError: a file that is neither, is damaged, does not say what it holds, or says something else than was
+            named for it; a photo in two files; a descriptor that no file has need of, and none holds.
     """
 
     def __init__(
         self,
         paths: Sequence[Path | str] | Path | str,
-        descriptor: str | DescriptorSpec | None = None,
+        descriptor: str | DescriptorSpec | NamedFiles | None = None,
         *,
         strict: bool = True,
         model: Names | None = None,
         hint: str = NAME_IT,
     ):
         self.paths = [Path(path) for path in ([paths] if isinstance(paths, (str, Path)) else paths)]
-        self._given = named_spec(descriptor, model) if isinstance(descriptor, str) else descriptor
+        named = descriptor if isinstance(descriptor, NamedFiles) else NamedFiles(descriptor)
+        rest = _spec(named.rest, model)
+        self._given: dict[Path, DescriptorSpec | None] = {}
         self._readers: dict[str, FeatureStore | DatabaseReader] = {}
         self.ratios: dict[str, float] = {}
         with contextlib.ExitStack() as stack:
             for path in self.paths:
                 reader: FeatureStore | DatabaseReader
+                own = _spec(named.each.get(path.resolve()), model)
+                self._given[path] = own or rest
                 if is_database(path):
                     reader = DatabaseReader(path, hint)
                 else:
-                    reader = FeatureStore(path, fallback=self._given, hint=hint)
+                    reader = _store(path, own, rest, hint)
                 stack.enter_context(reader)
                 reader.require_photos()
                 self.ratios = ratio_keys.strictest(
@@ -103,8 +113,8 @@ class FeatureSet:
                         raise ValueError(f"photo {name!r} is in two files, {other.path} and {path}")
             readers = {id(reader): reader for reader in self._readers.values()}.values()
             self.needs_descriptor = any(isinstance(r, DatabaseReader) or not r.says_spec for r in readers)
-            if strict and self._given and not self.needs_descriptor:
-                self._check_given([r for r in readers if isinstance(r, FeatureStore)], self._given)
+            if strict and rest and not self.needs_descriptor:
+                self._check_given([r for r in readers if isinstance(r, FeatureStore)], rest)
             self._stack = stack.pop_all()
         self.names = sorted(self._readers)
 
@@ -125,6 +135,15 @@ class FeatureSet:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def take(self, names: Collection[str]) -> None:
+        """Leaves out of `names` all but these; the others are still known, and read by their names."""
+        self.names = [name for name in self.names if name in names]
+
+    @property
+    def known(self) -> list[str]:
+        """All photos of the files, sorted, also those that are not taken."""
+        return sorted(self._readers)
 
     def check_names(self, names: Sequence[str], why: str) -> None:
         """Raises ValueError with the first five where photos are not in the files; `why` says who names them."""
@@ -153,11 +172,13 @@ class FeatureSet:
         """
         reader = self._reader(name)
         if isinstance(reader, FeatureStore):
+            if reader.spec is _NOTHING:
+                return None
             origin = reader.attributes.get(ratio_keys.TRANSLATED_FROM)
             if origin is None or reader.all_real(name):
                 return Held(reader.spec)
             return Held(reader.spec, str(origin))
-        spec = reader.spec(name) or self._given
+        spec = reader.spec(name) or self._given[reader.path]
         if spec is None:
             reader.descriptors(name)  # says what is wrong where there are rows
             return None
@@ -203,10 +224,11 @@ class FeatureSet:
             KeyError: no such photo.
             ValueError: damaged, of another descriptor than it says, or other numbers of keypoints and rows.
         """
-        reader = self._reader(name)
+        reader, held = self._reader(name), self.held(name)
         if isinstance(reader, FeatureStore):
+            if held is None:
+                raise ValueError(f"{reader.path}: {name!r} has {reader.count(name)} keypoints, but no descriptors")
             return reader.read(name)
-        held = self.held(name)
         columns = reader.keypoints(name)
         keypoints = from_colmap(columns)
         if held is None:
@@ -222,3 +244,54 @@ class FeatureSet:
             files = ", ".join(map(str, self.paths))
             raise KeyError(f"{files}: no photo {name!r} (first of {len(self)}: {self.names[:_SHOWN]})")
         return self._readers[name]
+
+
+def _store(path: Path, own: DescriptorSpec | None, rest: DescriptorSpec | None, hint: str) -> FeatureStore:
+    """A feature file; one of keypoints alone, as hloc's of dense matchers (LoFTR), has nothing to be named."""
+    if found_attribute(path, "spec") is None and found_attribute(path, "spec_json") is None:
+        with contextlib.ExitStack() as stack:
+            store = stack.enter_context(FeatureStore(path, fallback=_NOTHING))
+            if store.names and all(store.stored_form(name) == "none" for name in store.names):
+                stack.pop_all()
+                return store
+    return FeatureStore(path, own, fallback=rest, hint=hint)
+
+
+def _spec(held: str | DescriptorSpec | None, model: Names | None) -> DescriptorSpec | None:
+    return named_spec(held, model) if isinstance(held, str) else held
+
+
+class Photos(Protocol):
+    """Photos of some files, of which some may be taken; `FeatureSet` is one."""
+
+    paths: list[Path]
+    names: list[str]
+
+    def take(self, names: Collection[str]) -> None: ...
+
+
+def take_only(only: Path | None, *sets: Photos) -> None:
+    """Takes the photos of a list alone, one name a line; all where there is no list.
+
+    Args:
+        only: the list.
+        sets: each holds some of its photos.
+
+    Raises:
+        FileNotFoundError: no such list.
+        ValueError: it names photos that no set holds, or none of a set.
+    """
+    if only is None:
+        return
+    held = sorted({name for photos in sets for name in photos.names})
+    names = read_names(only, held)
+    if missing := sorted(set(names).difference(held)):
+        files = ", ".join(map(str, dict.fromkeys(path for photos in sets for path in photos.paths)))
+        raise ValueError(
+            f"{only} names {len(missing)} photos that are not in {files}, first {missing[:_SHOWN]}; there are "
+            f"{len(held)}, first {held[:_SHOWN]}"
+        )
+    for photos in sets:
+        photos.take(frozenset(names))
+        if not photos.names:
+            raise ValueError(f"{only} names no photo of {', '.join(map(str, photos.paths))}, expected some")

@@ -6,14 +6,14 @@ install.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from xdesc_jax.colmap.database import is_database
 from xdesc_jax.descriptors import unit_rows
-from xdesc_jax.files.hdf5 import DAMAGE, array, content, groups_with, open_file
+from xdesc_jax.files.hdf5 import DAMAGE, GLOBAL_FEATURES, array, content, groups_with, open_file
 
 KEY = "global_descriptor"
 _SHOWN = 5
@@ -29,7 +29,10 @@ def hold_global(paths: Sequence[Path]) -> bool:
     if is_database(paths[0]):
         return False
     with open_file(Path(paths[0]), "file of global features") as file:
-        return bool(groups_with(file, KEY)) and not groups_with(file, "keypoints")
+        try:
+            return content(file) == GLOBAL_FEATURES
+        except DAMAGE as error:
+            raise ValueError(f"{paths[0]}: cannot be read, the file is damaged ({error})") from error
 
 
 class GlobalFeatures:
@@ -72,6 +75,12 @@ class GlobalFeatures:
                 raise ValueError(f"{path}: {KEY} of {name!r} is not finite")
         self.names = sorted(found)
         self.vectors = unit_rows(np.stack([found[name][1] for name in self.names]))
+        self._place = {name: row for row, name in enumerate(self.names)}
+
+    def take(self, names: Collection[str]) -> None:
+        """Leaves out all photos but these."""
+        self.names = [name for name in self.names if name in names]
+        self.vectors = self.vectors[[self._place[name] for name in self.names]]
         self._place = {name: row for row, name in enumerate(self.names)}
 
     def of(self, names: Sequence[str], why: str) -> np.ndarray:

@@ -10,14 +10,11 @@ that was stopped goes on. Runs on the base install.
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
-
-import numpy as np
 
 from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.database import DatabaseReader, is_database
@@ -29,9 +26,11 @@ from xdesc_jax.files import dry_run
 from xdesc_jax.files.claim import beside, claimed
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, write_json
 from xdesc_jax.matching import learned
-from xdesc_jax.matching.feature_set import FeatureSet
+from xdesc_jax.matching.feature_set import FeatureSet, take_only
+from xdesc_jax.matching.match_figures import figures_of, tell
 from xdesc_jax.matching.match_plan import EXHAUSTIVE, MatchPlan, make_plan
 from xdesc_jax.matching.matches import Extent, MatchWriter, refuse_features
+from xdesc_jax.matching.named_files import NamedFiles
 from xdesc_jax.matching.pair_choice import Choice, choose, parse
 from xdesc_jax.matching.pairs import Pairs, read_pairs
 from xdesc_jax.matching.parts import MatchParts, PairMatches
@@ -45,7 +44,6 @@ Matcher = Literal["nearest", "lightglue"]
 Device = Literal["auto", "cpu", "cuda"]
 BACKENDS = {"numpy": "xdesc_jax.matching.nearest", "jax": "xdesc_jax.matching.nearest_jax"}
 PAIRS_A_PART = 500
-PHOTOS_KEPT = 4096  # whose keypoints are not read again for the next pair
 
 PairMatcher = Callable[[Rows, Rows, str, str, Route], PairMatches]
 
@@ -70,7 +68,8 @@ def match(
     photos: Path | None = None,
     global_features: tuple[Path, ...] = (),
     nms: float = 0.0,
-    descriptor: str | None = None,
+    only: Path | None = None,
+    descriptor: tuple[str, ...] = (),
     overwrite: bool = False,
 ) -> Path:
     """Features -> matches.
@@ -107,7 +106,10 @@ def match(
             'retrieval' compares photos in place of embeddings.
         nms: of several keypoints closer than so many px, only that of the highest score is matched, or the first where
             a file has no scores; 0 matches all. Indices of matches remain those of the files.
-        descriptor: what the files hold, where they do not say (hloc's).
+        only: text file of the photos to match, one name a line; all without. Pairs of others are left out, of a list,
+            too, and no rule counts or retrieves them.
+        descriptor: what the files hold, where they do not say (hloc's); NAME=FILE for one of several. May be given
+            again.
         overwrite: replace a result made with other settings.
 
     Returns:
@@ -125,19 +127,19 @@ def match(
     check_nms(nms)
     _check_out(out, [*map(Path, (*features, *other)), *listed])
     into_database = _into_database(out, features, other)
+    held = NamedFiles.of(descriptor, [*map(Path, features), *map(Path, other)])
     named, model = model, pretrained.resolve(model) if model is not None else None
     translator = Translator.load(model) if model is not None else None
     _check_choice(choice, photos, global_features)
     by_embeddings: Path | None = None
     if choice is not None and choice.retrieves and not global_features:
         wanted = choice.retrieval or top
-        by_embeddings = _retrieved(features, other, out, model, wanted, choice.sequential, descriptor, overwrite)
+        by_embeddings = _retrieved(features, other, out, model, wanted, choice.sequential, only, descriptor, overwrite)
     with (
-        FeatureSet(features, descriptor, strict=not other, model=translator) as first,
-        FeatureSet(other, descriptor, strict=False, model=translator)
-        if other
-        else contextlib.nullcontext(first) as second,
+        FeatureSet(features, held, strict=not other, model=translator) as first,
+        FeatureSet(other, held, strict=False, model=translator) if other else contextlib.nullcontext(first) as second,
     ):
+        take_only(only, first, second)
         files = {"features": first.paths, "other": second.paths if other else []}
         ratios = strictest(first.ratios, second.ratios)
         network: learned.LearnedMatching | None = None
@@ -164,7 +166,7 @@ def match(
             "target": target,
             "order": list(router.order),
             "ratio": ratio,
-            "descriptor": descriptor,
+            "descriptor": held.config([*first.paths, *(second.paths if other else [])]),
         }
         if network is not None:
             config["matcher"] = {matcher: network.config()}
@@ -183,7 +185,7 @@ def match(
             "target": target,
             "order": order,
         }
-        given |= {"ratio": ratio, "top": top, "descriptor": descriptor, "backend": backend}
+        given |= {"ratio": ratio, "top": top, "only": only, "descriptor": descriptor, "backend": backend}
         given |= {"matcher": matcher, "weights": weights, "device": device, "min_score": min_score, "nms": nms}
         given |= {"photos": photos, "global_features": global_features}
         console.settings(f"xdesc match -> {out}", {**given, "pairs to match": len(plan.pairs)}, match)
@@ -197,13 +199,13 @@ def match(
                 match_pairs(plan, rows0, rows1, nearest(backend), parts, PAIRS_A_PART)
             writer = _write_database if into_database else _write_file
             writer(out, first, second, parts, expected, config)
-            figures = {**plan.counts, **_figures(plan, parts, first, second, rows0, rows1, nms)}
+            figures = {**plan.counts, **figures_of(plan, parts, first, second, rows0, rows1, nms)}
             for rows in (rows0, rows1) if other else (rows0,):
                 for text in rows.findings() + rows.strange():
                     console.warn(text)
             write_json(summary, {"config": config, "config_hash": expected, "settings": given, **figures})
             parts.remove()
-    _print(mode, figures)
+    tell(mode, figures)
     console.result(out, figures=summary)
     return out
 
@@ -262,13 +264,13 @@ def _check_choice(choice: Choice | None, photos: Path | None, global_features: t
 
 def _retrieved(
     features: tuple[Path, ...], other: tuple[Path, ...], out: Path, model: Path | None, top: int, apart: int,
-    descriptor: str | None, overwrite: bool,
+    only: Path | None, descriptor: tuple[str, ...], overwrite: bool,
 ) -> Path:  # fmt: skip
     path = out.with_name(out.name + ".pairs.txt")
     with dry_run.step(out), console.inner():
         retrieve(
-            features, path, database=other, model=model, top=top, apart=apart, descriptor=descriptor,
-            overwrite=overwrite,
+            features, path, database=other, model=model, top=top, apart=apart, only=only,
+            descriptor=descriptor, overwrite=overwrite,
         )  # fmt: skip
     return path
 
@@ -336,59 +338,3 @@ def _write_database(
         for found in parts:
             writer.write_matches(found.name0, found.name1, found.indices)
         writer.set_attribute("config_hash", expected)
-
-
-# --- Summary ---------------------------------------------------------------------------------------------
-
-
-def _figures(
-    plan: MatchPlan, parts: MatchParts, first: FeatureSet, second: FeatureSet, rows0: Rows, rows1: Rows, nms: float
-) -> dict[str, Any]:
-    """Counts over all pairs, and for each two descriptors the ratio and where it comes from."""
-    counts = np.zeros(len(plan.pairs), np.int64)
-    unique = 0
-    by_kind: dict[tuple[str, str], dict[str, Any]] = {}
-
-    @functools.lru_cache(PHOTOS_KEPT)
-    def place(side: int, name: str) -> np.ndarray:
-        xy = (first, second)[side].keypoints(name)
-        return np.unique(xy, axis=0, return_inverse=True)[1].reshape(-1)
-
-    one = second is first
-    for at, (found, (_, route)) in enumerate(zip(parts, plan, strict=True)):
-        a, b = first.held(found.name0), second.held(found.name1)
-        kind = (a.spec.name if a else "none", b.spec.name if b else "none")
-        entry = by_kind.setdefault(
-            kind, {"pairs": 0, "matches": 0, "in": route.target.name, "ratio": route.ratio, "ratio_is": route.why}
-        )
-        entry["pairs"] += 1
-        entry["matches"] += len(found.indices)
-        counts[at] = len(found.indices)
-        i, j = place(0, found.name0)[found.indices[:, 0]], place(int(not one), found.name1)[found.indices[:, 1]]
-        unique += min(len(np.unique(i)), len(np.unique(j)))
-        rows0.count(found.name0)
-        rows1.count(found.name1)
-    sides = [rows0] if rows1 is rows0 else [rows0, rows1]
-    return {
-        "pairs_matched": len(counts),
-        "pairs_without_matches": int((counts == 0).sum()),
-        "matches": int(counts.sum()),
-        "matches_of_distinct_positions": unique,
-        "median_matches": int(np.median(counts)) if len(counts) else 0,
-        "rows_never_matched": sum(sum(rows.skipped.values()) for rows in sides),
-        "rows_not_finite": sum(sum(rows.not_finite.values()) for rows in sides),
-        **({"rows_near_others": sum(sum(rows.duplicates.values()) for rows in sides)} if nms else {}),
-        "by_descriptors": [{"first": a, "second": b, **entry} for (a, b), entry in by_kind.items()],
-    }
-
-
-def _print(mode: str, figures: dict[str, Any]) -> None:
-    console.figures(f"matches, mode {mode}", {k: v for k, v in figures.items() if k != "by_descriptors"})
-    console.table(
-        "by descriptors",
-        ("first, second", "pairs", "matches", "matched as", "ratio", "which is"),
-        [
-            (f"{e['first']}, {e['second']}", e["pairs"], e["matches"], e["in"], str(e["ratio"]), e["ratio_is"])
-            for e in figures["by_descriptors"]
-        ],
-    )

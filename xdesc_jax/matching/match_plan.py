@@ -66,17 +66,31 @@ def make_plan(pairs: str | Pairs, first: FeatureSet, second: FeatureSet, router:
     elif pairs == EXHAUSTIVE:
         given, where = all_pairs(first.names, second.names if two_sets else None), "all pairs"
     else:
-        given, where = read_pairs(Path(pairs), first.names, second.names), f"pair list {pairs}"
+        given, where = read_pairs(Path(pairs), first.known, second.known), f"pair list {pairs}"
     first.check_names(given.names0, where)
     second.check_names(given.names1, where)
+    listed_pairs, given = len(given), _of_taken(given, first, second)
+    if listed_pairs and not len(given):
+        raise ValueError(f"{where}: holds {listed_pairs} pairs, none of two photos that are taken; see --only")
     chosen, own = distinct(given, ordered=two_sets)
     check_names([*named(chosen)[0], *named(chosen)[1]])
     counts = {"pairs_given": len(given), "self_pairs": own, "duplicates": len(given) - own - len(chosen)}
+    if listed_pairs > len(given):
+        counts["pairs_of_other_photos"] = listed_pairs - len(given)
     if two_sets:
         listed = isinstance(pairs, str) and pairs != EXHAUSTIVE
         counts["pairs_in_both_orders"] = _tell_of_both_orders(given, first, second, listed)
     ordered = in_blocks(chosen, _photos_in_memory(first))
     return MatchPlan(ordered, *_routes(ordered, first, second, router), counts)
+
+
+def _of_taken(pairs: Pairs, first: FeatureSet, second: FeatureSet) -> Pairs:
+    """The pairs of two photos that the sets take."""
+    kept = np.ones(len(pairs), bool)
+    for names, rows, features in ((pairs.names0, pairs.first, first), (pairs.names1, pairs.second, second)):
+        taken = frozenset(features.names)
+        kept &= np.array([name in taken for name in names], bool)[rows]
+    return pairs if kept.all() else pairs.take(kept)
 
 
 def named(pairs: Pairs) -> tuple[list[str], list[str]]:
@@ -123,7 +137,8 @@ def _routes(pairs: Pairs, first: FeatureSet, second: FeatureSet, router: Router)
     )
     some = next((held for held in kinds if held is not None), None)
     if some is None:
-        raise ValueError(f"no photo in {', '.join(map(str, (*first.paths, *second.paths)))} has descriptors")
+        files = ", ".join(map(str, dict.fromkeys((*first.paths, *second.paths))))
+        raise ValueError(f"no photo in {files} has descriptors")
     both = kind0[pairs.first] * len(kinds) + kind1[pairs.second]
     made: dict[tuple[Held, Held], Route] = {}
     routes: list[Route] = []

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from xdesc_jax.files.hdf5 import DAMAGE, Writer, array, content, open_file
+from xdesc_jax.files.hdf5 import DAMAGE, FEATURES, GLOBAL_FEATURES, Writer, array, content, open_file
 
 if TYPE_CHECKING:
     import h5py
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 VERSION = 1
 PLACE_TOLERANCE_PX = 0.25  # float16, in which hloc keeps keypoints, moves their mean by less
 _ROWS, _SCORES = "matches0", "matching_scores0"
-# Of a photo in a feature file, those that may be the first by name.
-_OF_FEATURES = ("affine", "descriptors", "global_descriptor", "image_size", "keypoints")
 
 Pair = tuple[str, str]
 
@@ -39,15 +37,11 @@ def pair_key(name0: str, name1: str) -> str:
 def refuse_features(out: Path) -> None:
     """Raises ValueError where a file that matches are to be written to holds features: the last of several was meant as
     one of them, and must not be lost to it."""
-    import h5py
-
-    first: str | None = None
-    with contextlib.suppress(ValueError), open_file(out, "match file") as file:
-        first = file.visititems(lambda path, item: path if isinstance(item, h5py.Dataset) else None)
-    if first is not None and first.rpartition("/")[2] in _OF_FEATURES:
-        raise ValueError(
-            f"{out}: holds features ({first!r}), expected a match file, which is named behind all features"
-        )
+    what = None
+    with contextlib.suppress(ValueError, *DAMAGE), open_file(out, "match file") as file:
+        what = content(file)
+    if what in (FEATURES, GLOBAL_FEATURES):
+        raise ValueError(f"{out}: is {what}, expected a match file, which is named behind all features")
 
 
 def check_names(names: Iterable[str], seen: dict[str, str] | None = None) -> None:

@@ -13,17 +13,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from xdesc_jax.matching.operands import RealRows, Rows, operands, slices
+from xdesc_jax.networks.threads import shared_threads
 
 BLOCK = 2048  # rows a side of one block of the similarity matrix (16 MB)
 CHUNK = 32  # rows of it that are reduced first when looking for the best of a column
-WORKERS = min(4, os.cpu_count() or 1)
 ROUNDOFF = 2.0**-24
 
 
@@ -174,7 +173,7 @@ def _search_blocks(a: Rows, b: Rows, both: bool) -> tuple[Best, Best]:
     parts = list(slices(len(a), BLOCK))
     work = functools.partial(_search_part, a, b, both)
     # The product uses all cores by itself; threads let one part's search for maxima run beside another's.
-    with ThreadPoolExecutor(WORKERS) as pool:
+    with ThreadPoolExecutor(shared_threads()) as pool:
         found = pool.map(work, parts) if len(parts) > 1 else map(work, parts)
         for at_a, (of_rows, of_columns) in zip(parts, found, strict=True):
             rows.update(at_a, of_rows.values, of_rows.index)

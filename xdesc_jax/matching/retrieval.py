@@ -19,8 +19,9 @@ from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.files.claim import beside, claimed
 from xdesc_jax.files.journal import Journal
 from xdesc_jax.files.whole import already_done, atomic, config_hash, input_hash, recorded, write_json
-from xdesc_jax.matching.feature_set import FeatureSet
+from xdesc_jax.matching.feature_set import FeatureSet, take_only
 from xdesc_jax.matching.global_features import GlobalFeatures, hold_global
+from xdesc_jax.matching.named_files import NamedFiles
 from xdesc_jax.matching.pairs import Pairs, pair_line
 from xdesc_jax.matching.routes import Rows
 from xdesc_jax.matching.sequence import Places
@@ -37,7 +38,8 @@ def retrieve(
     top: int = 20,
     apart: int = 0,
     clusters: int = CLUSTERS,
-    descriptor: str | None = None,
+    only: Path | None = None,
+    descriptor: tuple[str, ...] = (),
     seed: int = 0,
     overwrite: bool = False,
 ) -> Path:
@@ -54,7 +56,8 @@ def retrieve(
         apart: retrieve none within so many places of a query, in the order of the names of its folder: of a video, the
             places that it comes back to alone.
         clusters: size of the vocabulary.
-        descriptor: what files hold that do not say (hloc's).
+        only: text file of the photos to take, queries and those that are retrieved, one name a line; all without.
+        descriptor: what files hold that do not say (hloc's); NAME=FILE for one of several. May be given again.
         seed: of the vocabulary.
         overwrite: replace a result made with other settings.
 
@@ -75,15 +78,17 @@ def retrieve(
     if apart < 0:
         raise ValueError(f"apart is {apart}, expected 0 or more")
     if hold_global(files):
-        return _retrieve_global(features, database, out, top, apart, overwrite)
+        return _retrieve_global(features, database, out, top, apart, only, overwrite)
+    held = NamedFiles.of(descriptor, files)
     named, model = model, pretrained.resolve(model) if model is not None else None
     translator = Translator.load(model) if model is not None else None
     with (
-        FeatureSet(features, descriptor, strict=not database, model=translator) as queries,
-        FeatureSet(database, descriptor, strict=False, model=translator)
+        FeatureSet(features, held, strict=not database, model=translator) as queries,
+        FeatureSet(database, held, strict=False, model=translator)
         if database
         else contextlib.nullcontext(queries) as known,
     ):
+        take_only(only, queries, known)
         space = joint_space([queries, known], translator)
         with console.status("reading the inputs"):
             hashes = {"features": queries.hashes(), "database": known.hashes() if database else []}
@@ -91,11 +96,13 @@ def retrieve(
             "stage": "retrieve",
             **hashes,
             "space": space.name,
-            "descriptor": descriptor,
+            "descriptor": held.config(files),
             "top": top,
             "clusters": clusters,
             "seed": seed,
         } | ({"apart": apart} if apart else {})
+        if only is not None:
+            config["only"] = config_hash([queries.names, known.names])
         expected = config_hash(config)
         found = recorded(summary)
         if already_done(out, found, expected, overwrite):
@@ -110,7 +117,7 @@ def retrieve(
             "apart": apart,
             "clusters": clusters,
         }
-        given |= {"descriptor": descriptor, "seed": seed}
+        given |= {"only": only, "descriptor": descriptor, "seed": seed}
         console.settings(f"xdesc retrieve -> {out}", {**given, **shown}, retrieve)
         rows = Rows(known, translator)
         track = lambda names: console.track(names, "indexing", "photos")  # noqa: E731
@@ -122,8 +129,9 @@ def retrieve(
                 return journal.recall(key, lambda: {"array": make()})["array"]
 
             index = VladIndex.build(
-                lambda n: rows(n, space), known.names, clusters=clusters, seed=seed, track=track, recall=recall
-            )
+                lambda n: rows(n, space), known.names, clusters=clusters, seed=seed, track=track, recall=recall,
+                where=", ".join(map(str, known.paths)),
+            )  # fmt: skip
             vectors = index.vectors
             if database:
                 query_rows, made = Rows(queries, translator), []
@@ -168,23 +176,32 @@ def _write(out: Path, pairs: Pairs) -> None:
 
 
 def _retrieve_global(
-    features: tuple[Path, ...], database: tuple[Path, ...], out: Path, top: int, apart: int, overwrite: bool
+    features: tuple[Path, ...],
+    database: tuple[Path, ...],
+    out: Path,
+    top: int,
+    apart: int,
+    only: Path | None,
+    overwrite: bool,
 ) -> Path:
     """`retrieve` of files of one vector a photo."""
     summary = out.with_name(out.name + ".json")
     queries = GlobalFeatures(features)
     known = GlobalFeatures(database) if database else queries
+    take_only(only, queries, known)
     if queries.vectors.shape[1] != known.vectors.shape[1]:
         widths = [f"{found.paths[0]} of {found.vectors.shape[1]} values" for found in (queries, known)]
         raise ValueError(f"vectors of {' and '.join(widths)} do not compare")
     hashes = {"features": [input_hash(path) for path in features], "database": [input_hash(path) for path in database]}
     config = {"stage": "retrieve", **hashes, "space": "global", "top": top, "apart": apart}
+    if only is not None:
+        config["only"] = config_hash([queries.names, known.names])
     expected = config_hash(config)
     if already_done(out, recorded(summary), expected, overwrite):
         console.up_to_date(out)
         return out
     counts = {"queries": len(queries.names), "database photos": len(known.names)}
-    given = {"features": features, "database": database, "top": top, "apart": apart}
+    given = {"features": features, "database": database, "top": top, "apart": apart, "only": only}
     console.settings(f"xdesc retrieve -> {out}", {**given, **counts}, retrieve)
     index = VladIndex(np.zeros((0, 0), np.float32), known.names, known.vectors)
     pairs = retrieved_pairs(queries.names, queries.vectors, index, top, ordered=bool(database), apart=apart)

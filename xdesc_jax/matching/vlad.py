@@ -21,6 +21,7 @@ CLUSTERS = 64  # vectors of 64 x 128 floats are 32 KB a photo
 SAMPLE_ROWS = 32768  # that the vocabulary is made of
 MIN_ROWS_A_PHOTO = 64  # of the sample, so that it comes from at most 512 photos
 ITERATIONS = 20
+ROWS_A_CENTRE = 4  # at least, on the average
 BLOCK = 8192  # rows assigned at a time
 QUERY_BLOCK, PHOTO_BLOCK = 1024, 16384  # compared at a time; 64 MB of cosines
 
@@ -50,6 +51,7 @@ class VladIndex:
         seed: int = 0,
         track: Callable[[Sequence[str]], Iterable[str]] = iter,
         recall: Callable[[str, Callable[[], np.ndarray]], np.ndarray] = lambda _, make: make(),
+        where: str = "the features",
     ) -> VladIndex:
         """Makes the vocabulary of some photos and the vectors of all.
 
@@ -60,11 +62,12 @@ class VladIndex:
             seed: of the sample and of k-means.
             track: goes over the photos, for a progress bar.
             recall: (key, what makes an array) -> the array, where an earlier run may have made it.
+            where: the photos' files, for errors.
 
         Raises:
             ValueError: no photo has a row, or `clusters` is below 1.
         """
-        centers = recall("vocabulary", lambda: vocabulary(rows_of, names, clusters, seed))
+        centers = recall("vocabulary", lambda: vocabulary(rows_of, names, clusters, seed, where))
         vectors = np.zeros((len(names), centers.size), np.float32)
         for at, name in enumerate(track(names)):
             vectors[at] = recall(f"photo {name}", partial(vector_of, rows_of, name, centers))
@@ -152,8 +155,13 @@ def vector_of(rows_of: RowsOf, name: str, centers: np.ndarray) -> np.ndarray:
     return vlad(rows_of(name), centers)
 
 
-def vocabulary(rows_of: RowsOf, names: Sequence[str], clusters: int, seed: int) -> np.ndarray:
-    """Centres of k-means over a sample of the photos' rows, [K, D] float32 with K <= `clusters`."""
+def vocabulary(
+    rows_of: RowsOf, names: Sequence[str], clusters: int, seed: int, where: str = "the features"
+) -> np.ndarray:
+    """Centres of k-means over a sample of the photos' rows, [K, D] float32 with K <= `clusters`.
+
+    Of few rows there are fewer centres: rows that are their own centre have no residual, and photos of them no vector.
+    """
     if clusters < 1:
         raise ValueError(f"a vocabulary of {clusters} clusters, expected at least 1")
     rng = np.random.default_rng(seed)
@@ -167,8 +175,9 @@ def vocabulary(rows_of: RowsOf, names: Sequence[str], clusters: int, seed: int) 
         if taken >= SAMPLE_ROWS:
             break
     if not taken:
-        raise ValueError(f"none of {len(names)} photos has a descriptor, so nothing can be retrieved")
-    return _kmeans(np.concatenate([p for p in parts if len(p)]), clusters, rng)
+        raise ValueError(f"{where}: none of {len(names)} photos has a descriptor, so nothing can be retrieved")
+    sample = np.concatenate([p for p in parts if len(p)])
+    return _kmeans(sample, min(clusters, max(1, len(sample) // ROWS_A_CENTRE)), rng)
 
 
 def _usable(rows: np.ndarray) -> np.ndarray:

@@ -6,12 +6,11 @@ translation both ask here. The search is scipy's k-d tree.
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 
+from xdesc_jax.networks.threads import shared_threads
+
 NONE = -1  # stands for a neighbour that is not there
-WORKERS = min(4, os.cpu_count() or 1)  # threads of a search
 
 
 def find(
@@ -93,7 +92,8 @@ def _nearest(positions: np.ndarray, asking: np.ndarray, asked: np.ndarray, count
     from scipy.spatial import KDTree
 
     # One more than wanted: a keypoint may find itself, and not as the first where others lie at the same place.
-    _, near = KDTree(positions[asked]).query(positions[asking], k=np.arange(1, count + 2), workers=WORKERS)
+    tree, wanted = KDTree(positions[asked]), np.arange(1, count + 2)
+    _, near = tree.query(positions[asking], k=wanted, workers=shared_threads())
     near = np.where(near < len(asked), asked[np.minimum(near, len(asked) - 1)], NONE)
     own = near == asking[:, None]
     own[~own.any(axis=1), -1] = True  # the farthest goes where it did not find itself

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 
-from xdesc_jax.colmap.foreign.scene import photo_names
+from xdesc_jax.colmap.foreign.scene import Observations, Photo, Scene, fixed_lens, photo_names
+from xdesc_jax.colmap.model import Pose
 
 
 @pytest.mark.parametrize(
@@ -23,3 +27,19 @@ from xdesc_jax.colmap.foreign.scene import photo_names
 )
 def test_names(paths, known, names):
     assert photo_names(paths, known) == names
+
+
+def scene_of(name):
+    lens, pose = fixed_lens("SIMPLE_PINHOLE", (64, 48), (60, 32, 24)), Pose(np.eye(3), np.zeros(3))
+    return Scene(Path("m.nvm"), (Photo(name, pose, lens),), np.zeros((0, 3)), Observations.of([]))
+
+
+@pytest.mark.parametrize("name", ["at 9.41\u202fPM.png", "写真\u3000一.jpg", "a\xa0b.jpg", "e\u0301.jpg"])
+def test_a_name_may_hold_blanks_of_any_kind(name):
+    assert scene_of(name).names() == [name]
+
+
+@pytest.mark.parametrize("name", ["a\x07.jpg", "a\nb.jpg", "\udce9.jpg"])
+def test_a_name_with_what_no_list_can_hold_is_refused(name):
+    with pytest.raises(ValueError, match="m.nvm: a photo is called .*, expected a name"):
+        scene_of(name).names()

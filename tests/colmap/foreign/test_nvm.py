@@ -21,6 +21,12 @@ def test_a_pose_is_the_quaternion_and_the_position(tmp_path):
     np.testing.assert_allclose(poses["db/b c.jpg"].translation, [0, 0, -5])
 
 
+def test_a_name_ends_before_its_focal_length_wherever_else_these_digits_stand(tmp_path):
+    path = tmp_path / "m.nvm"
+    path.write_text("NVM_V3\n\n2\na b.jpg\t500 1 0 0 0 0.5001 0 0 0 0\n500 c.jpg 500 1 0 0 0 1500 500 0 0 0\n0\n")
+    assert list(read_poses(path)) == ["a b.jpg", "500 c.jpg"]
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [

@@ -153,6 +153,12 @@ def cameras_by_id(database: Path) -> dict[int, Camera]:
         return {camera.camera_id: _camera(camera) for camera in db.read_all_cameras()}
 
 
+def frame_count(database: Path) -> int:
+    """Frames of a database: a photo each, or all photos that a rig took at once."""
+    with open_database(database) as db:
+        return int(db.num_frames())
+
+
 def image_names(database: Path) -> list[str]:
     """The photos of a database, sorted."""
     with open_database(database) as db:

@@ -85,7 +85,7 @@ def map_database(
     out: Path,
     settings: MappingSettings,
     fixed: Collection[int] = (),
-    on_photos: Callable[[int], None] = lambda number: None,
+    on_frames: Callable[[int], None] = lambda number: None,
     only: Collection[str] = (),
 ) -> int:
     """Incremental mapping; writes models `out`/0, 1, ..., those with most photos (then points) first.
@@ -98,7 +98,8 @@ def map_database(
         out: an existing folder.
         settings: see there.
         fixed: ids of cameras to keep as they are.
-        on_photos: called whenever photos were added to a model, with their number.
+        on_frames: called whenever frames were added to a model, with their number; a frame is a photo, or all that a
+            rig took at once.
         only: photos to map; all of the database where empty.
 
     Returns:
@@ -115,8 +116,8 @@ def map_database(
         raw,
         raw,
         options,
-        initial_image_pair_callback=lambda: on_photos(2),
-        next_image_callback=lambda: on_photos(1),
+        initial_image_pair_callback=lambda: on_frames(2),
+        next_image_callback=lambda: on_frames(1),
     )
     models = run()
     if not models:

@@ -156,7 +156,7 @@ def _photo(where: str, line: str, fixed: tuple[float, ...] | None) -> Photo:
     values = _numbers(where, words[-_CAMERA:], "a camera")
     if len(words) <= _CAMERA:
         raise ValueError(f"{where}: {len(words)} values, expected a name and {_CAMERA} numbers: {line[:60]!r}")
-    name = line[: line.rindex(words[-_CAMERA])] if words.count(words[-_CAMERA]) == 1 else " ".join(words[:-_CAMERA])
+    name = line.rsplit(None, _CAMERA)[0]
     focal, quaternion, centre, distortion = values[0], np.array(values[1:5]), np.array(values[5:8]), values[8]
     if not quaternion.any():
         raise ValueError(f"{where}: its quaternion is zero, expected a rotation")

@@ -9,6 +9,7 @@ Imports numpy alone, Pillow where a photo has to tell its size.
 from __future__ import annotations
 
 import dataclasses
+import unicodedata
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
@@ -20,6 +21,7 @@ from xdesc_jax.colmap.model import Camera, Pose
 
 FLIP = np.diag([1.0, -1.0, -1.0])  # between COLMAP's axes of a camera and those that look along -z with y upwards
 MAX_ROW = 1 << 31  # of a keypoint, in any of these formats
+_NO_LETTERS = ("Cc", "Cs")  # control characters and halves of surrogates; blanks of any kind may be part of a name
 _SHOWN = 5
 
 
@@ -113,7 +115,7 @@ class Scene:
         names = photo_names([photo.path for photo in self.photos], known)
         seen: dict[str, str] = {}
         for name, photo in zip(names, self.photos, strict=True):
-            if not name or not name.isprintable():
+            if not name or any(unicodedata.category(c) in _NO_LETTERS for c in name):
                 raise ValueError(f"{self.path}: a photo is called {photo.path!r}, expected a name")
             if name in seen:
                 raise ValueError(f"{self.path}: {seen[name]!r} and {photo.path!r} are both the photo {name!r}")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -35,10 +34,10 @@ from xdesc_jax.evaluate.relative_ransac import Estimator
 from xdesc_jax.files.journal import Journal
 from xdesc_jax.matching.feature_set import FeatureSet
 from xdesc_jax.matching.learned import LearnedMatcher
+from xdesc_jax.networks.threads import shared_threads
 from xdesc_jax.translation.translator import Translator
 
 MAX_ERROR_PX = 1.0  # of an inlier of a relative pose
-WORKERS = min(4, os.cpu_count() or 1)
 AHEAD = 2  # cases whose pairs may wait for a thread while the rows of the next are translated
 PairFigures = dict[str, float]
 
@@ -135,7 +134,7 @@ class _Scoring:
 @contextlib.contextmanager
 def _threads() -> Iterator[ThreadPoolExecutor]:
     """Threads that match and score; what still waits for one when something fails is not begun."""
-    pool = ThreadPoolExecutor(WORKERS)
+    pool = ThreadPoolExecutor(shared_threads())
     try:
         yield pool
     finally:
