@@ -238,6 +238,8 @@ def _slip(error: CycloptsError, said: str) -> str:
         found = f"{said} expects {usage(error.target) or 'no paths'}, found also {' '.join(error.unused_tokens)}."
     elif missing is not None and error.target and not missing.field_info.is_keyword:
         found = f"{said} expects {usage(error.target)}."
+    elif isinstance(error, MissingArgumentError) and missing is not None and error.keyword is None:
+        found = f"{said} needs {missing.name}."
     return f"{found} See `{said} --help`."
 
 

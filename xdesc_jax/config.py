@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from xdesc_jax import console
+from xdesc_jax.console.words import did_you_mean
 from xdesc_jax.files.fields import check_finite, wrong_types
 from xdesc_jax.files.whole import config_hash
 
@@ -287,7 +288,8 @@ def find_config(path: Path | str) -> Path:
     shipped = shipped_configs()
     if str(path) in shipped:
         return shipped[str(path)]
-    raise FileNotFoundError(f"{path}: no such configuration file; those that ship are {', '.join(shipped)}")
+    near = did_you_mean(str(path), shipped)
+    raise FileNotFoundError(f"{path}: no such configuration file{near} (those that ship are {', '.join(shipped)})")
 
 
 def configs() -> None:

@@ -126,15 +126,15 @@ def test_list_is_read_with_blanks_and_model_names_in_names(tmp_path):
     ("line", "message"),
     [
         ("a.jpg PINHOL 640 480 1 2 3 4", "expected 'name MODEL"),
-        ("PINHOLE 640 480 1 2 3 4", "expected 'name MODEL"),
-        ("a.jpg PINHOLE 640 480 1 2 3", "3 parameters, but PINHOLE has 4"),
-        ("a.jpg PINHOLE 640 480 1 2 3 x", "with finite numbers"),
+        ("PINHOLE 640 480 10 20 3 4", "expected 'name MODEL"),
+        ("a.jpg PINHOLE 640 480 10 20 3", "3 parameters, but PINHOLE has 4"),
+        ("a.jpg PINHOLE 640 480 10 20 3 x", "with finite numbers"),
         ("a.jpg PINHOLE 640 480 0 2 3 4", "focal length is 0 px, expected above 0"),
-        ("a.jpg PINHOLE 640 480 1 0 3 4", "focal length is 0 px, expected above 0"),
+        ("a.jpg PINHOLE 640 480 10 0 3 4", "focal length is 0 px, expected above 0"),
         ("a.jpg", "'a.jpg' .* has no intrinsics"),
         ("a.jpg PINHOLE 640.5 480 1 2 3 4", "whole numbers"),
-        ("a.jpg PINHOLE 640 480 1 2 nan 4", "finite"),
-        ("b.jpg PINHOLE 640 480 1 2 3 4\n" * 2, "listed twice"),
+        ("a.jpg PINHOLE 640 480 10 20 nan 4", "finite"),
+        ("b.jpg PINHOLE 640 480 10 20 3 4\n" * 2, "listed twice"),
     ],
 )
 def test_line_that_is_not_as_expected_is_named(tmp_path, line, message):
@@ -229,7 +229,8 @@ PLAIN = Camera("PINHOLE", 320, 240, (300, 300, 160, 120))
 IMPOSSIBLE = [
     ({"params": (0, 300, 160, 120)}, "focal length is 0 px, expected above 0"),
     ({"params": (300, -300, 160, 120)}, "focal length is -300 px, expected above 0"),
-    ({"params": (300, 1e-300, 160, 120)}, "focal length is 1e-300 px, expected 0.32 to 320000 for 320 px"),
+    ({"params": (300, 1e-300, 160, 120)}, "focal length is 1e-300 px, expected 3.2 to 320000 for 320 px"),
+    ({"params": (0.8, 1.1, 0.5, 0.5)}, "focal length is 0.8 px, .* in px, neither in mm nor as a share of the width"),
     ({"params": (300, 1e30, 160, 120)}, "focal length is 1e[+]30 px"),
     ({"params": (300, float("inf"), 160, 120)}, "expected finite ones"),
     ({"params": (300, 300, float("nan"), 120)}, "expected finite ones"),
@@ -250,7 +251,7 @@ def test_a_camera_that_cannot_be_is_refused_whatever_it_comes_from(source, chang
         choose_intrinsics({"a.jpg": (0, 0)}, **{source: cameras})
 
 
-@pytest.mark.parametrize("focal", [1.0, 300.0, 90_000.0])
+@pytest.mark.parametrize("focal", [3.5, 300.0, 90_000.0])
 def test_the_widest_and_the_longest_lenses_are_taken(focal):
     camera = dataclasses.replace(PLAIN, params=(focal, focal, -500, 900))
     assert choose_intrinsics({"a.jpg": (320, 240)}, given=camera)["a.jpg"].camera == camera

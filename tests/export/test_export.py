@@ -82,6 +82,7 @@ def make_model(kind="encoder_decoder"):
 def run(tmp_path, monkeypatch):
     """A run directory whose model is hand-made."""
     monkeypatch.setattr(trained, "load_model", lambda run, which="best": make_model()[2])
+    (tmp_path / "run").mkdir()
     return tmp_path / "run"
 
 
@@ -139,7 +140,7 @@ def test_a_model_that_numpy_does_not_reproduce_is_not_written(run, tmp_path, mon
     monkeypatch.setattr(export, "fold", lambda layers: [(k, b + 1e-3) for k, b in exact(layers)])
     assert cli.main(["export", str(run), str(tmp_path / "model.safetensors")]) == 2
     assert "from the training network, expected at most 1e-05" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [run]
 
 
 def test_finished_work_is_skipped_and_another_model_is_kept(run, tmp_path, monkeypatch, capsys):
@@ -159,6 +160,15 @@ def test_finished_work_is_skipped_and_another_model_is_kept(run, tmp_path, monke
 def test_a_folder_that_is_no_run_is_refused(tmp_path, capsys):
     assert cli.main(["export", str(tmp_path), str(tmp_path / "model.safetensors")]) == 2
     assert "not a run directory" in capsys.readouterr().err
+
+
+def test_what_is_neither_run_nor_model_and_a_name_of_another_format_are_told(tmp_path, capsys):
+    assert cli.main(["export", "opncv", str(tmp_path / "model.safetensors")]) == 2
+    assert "opncv: no such model file, nor one that ships with the package; did you mean opencv? (there are" in (
+        " ".join(capsys.readouterr().err.split())
+    )
+    assert cli.main(["export", "opencv", str(tmp_path / "model.npz")]) == 2
+    assert "found '.npz'; did you mean --format npz?" in capsys.readouterr().err
 
 
 def test_half_precision_halves_the_weights_and_computes_what_the_file_says(run, tmp_path):

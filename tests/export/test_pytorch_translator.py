@@ -138,6 +138,7 @@ def test_exported_files_load_strictly_into_torch_modules_and_come_back(imported,
     model = trained_model()
     monkeypatch.setattr(trained, "load_model", lambda run, which="best": model)
     run, again, back = tmp_path / "run.pth", tmp_path / "again.pth", tmp_path / "back.safetensors"
+    (tmp_path / "run").mkdir(exist_ok=True)
     assert cli.main(["export", str(tmp_path / "run"), str(run), "--format", "pth"]) == 0
     assert cli.main(["export", str(pytorch_files / "model.safetensors"), str(again), "--format", "pth"]) == 0
     script = SUPPORT / "pytorch_reference.py"
@@ -161,6 +162,7 @@ def test_export_skips_finished_work_and_keeps_another_file(tmp_path, monkeypatch
     model = trained_model()
     monkeypatch.setattr(trained, "load_model", lambda run, which="best": model)
     monkeypatch.setattr(pytorch, "write", lambda path, content: path.write_bytes(b"as torch wrote it"))
+    (tmp_path / "run").mkdir(exist_ok=True)
     words = ["export", str(tmp_path / "run"), str(tmp_path / "m.pth"), "--format", "pth"]
     assert cli.main(words) == 0 and cli.main(words) == 0
     assert "m.pth (up to date)" in capsys.readouterr().out

@@ -233,6 +233,9 @@ def test_a_missing_file_and_an_empty_folder_are_refused(tmp_path):
         inspect(tmp_path / "absent")
     with pytest.raises(ValueError, match="holds no COLMAP model"):
         inspect(tmp_path)
+    (tmp_path / "sift.h5").touch()
+    with pytest.raises(ValueError, match=r"holds no COLMAP model .*; did you mean .*/sift\.h5\?"):
+        inspect(tmp_path)
 
 
 def test_a_model_of_numpy_arrays_is_a_translator(tmp_path):

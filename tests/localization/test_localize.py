@@ -237,6 +237,17 @@ def test_a_photo_of_the_map_without_keypoints_is_left_out_where_photos_may_be_mi
     check_exact(place, tmp_path / "out")
 
 
+def test_queries_that_are_called_as_photos_of_the_map_are_told(place, tmp_path, capsys):
+    own, listed = place.names[0], tmp_path / "queries.txt"
+    listed.write_text(f"{own}\n{place.queries[0]}\n")
+    assert run(place, tmp_path / "out", listed, "--pairs", "exhaustive", "--assume-focal") == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"1 query with names of photos of the map, first ['{own}']: not matched with those; rename" in said
+    listed.write_text(f"{place.queries[0]}\n")
+    assert run(place, tmp_path / "other", listed, "--pairs", "exhaustive", "--assume-focal") == 0
+    assert "names of photos of the map" not in capsys.readouterr().err
+
+
 # --- Ratios and rows -----------------------------------------------------------------------------------------
 
 

@@ -318,5 +318,7 @@ def test_arguments_that_do_not_fit_are_refused(place, localizer):
         localizer.localize(keypoints, np.eye(128, dtype=np.float32)[np.arange(130) % 128], camera, descriptor="sift")
     with pytest.raises(ValueError, match="retrieval of 5 photos, expected at least 1 and a map with an index"):
         Localizer(localizer.map, retrieval=5)
-    with pytest.raises(ValueError, match="a pose needs 4 inliers"):
+    with pytest.raises(ValueError, match="min_inliers is 3, expected at least 4"):
         PoseSettings(min_inliers=3)
+    with pytest.raises(ValueError, match="max_error_px is -4.0 px, expected above 0"):
+        PoseSettings(max_error_px=-4.0)

@@ -98,7 +98,8 @@ def test_translated_rows_of_a_database_say_what_they_come_from(database, tmp_pat
 
 def test_a_photo_in_two_files_is_refused(tmp_path):
     a, b = write_store(tmp_path, "hardnet", ["a.jpg", "b.jpg"]), write_store(tmp_path, "sosnet", ["b.jpg", "c.jpg"])
-    with pytest.raises(ValueError, match=r"photo 'b.jpg' is in two files, .*hardnet\.h5 and .*sosnet\.h5"):
+    told = r"photo 'b.jpg' is in two files, .*hardnet\.h5 and .*sosnet\.h5; give one .* names begin with it"
+    with pytest.raises(ValueError, match=told):
         FeatureSet([a, b])
 
 

@@ -58,6 +58,12 @@ def test_a_slip_of_a_rule_is_answered_with_it(tmp_path, monkeypatch):
     for slip, rule in (("exhuastive", "exhaustive"), ("sequental:10", "sequential:10"), ("retreival", "retrieval")):
         with pytest.raises(FileNotFoundError, match=f"no such pair list; did you mean {rule}\\? .*'retrieval:20'"):
             read_pairs(Path(slip), [], [])
+    for slip in ("sequential", "sequential:x", "sequential:-2", "gps:"):
+        rule = slip.partition(":")[0]
+        with pytest.raises(FileNotFoundError, match=f"pair list; '{rule}' needs a number of photos, as {rule}:10 "):
+            read_pairs(Path(slip), [], [])
+    with pytest.raises(FileNotFoundError, match=r"pair list; did you mean exhaustive\?"):
+        read_pairs(Path("exhaustive:5"), [], [])
     with pytest.raises(FileNotFoundError, match=r"lists/mine.txt: no such pair list \(or 'exhaustive'"):
         read_pairs(Path("lists/mine.txt"), [], [])
 

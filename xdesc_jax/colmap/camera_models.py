@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from xdesc_jax.colmap.model import Camera
+from xdesc_jax.console.words import counted
 
 # COLMAP's camera models in the order of their numbers, and how many parameters each has.
 PARAMETERS = {
@@ -26,9 +27,10 @@ TWO_FOCALS = {
     "DIVISION", "FISHEYE", "EUCM",
 }  # fmt: skip
 FOCAL_GUESS = 1.2  # times the longer side, as COLMAP guesses
-# What no lens has, and COLMAP's solvers never end with: focal lengths beyond these times the longer side (0.001 is a
-# view of 179.9 degrees, 1000 one of 3 minutes of arc), a principal point further away, other parameters beyond.
-FOCAL_RANGE, CENTRE_LIMIT, PARAMETER_LIMIT = (1e-3, 1e3), 100.0, 1e6
+# What no lens has, and COLMAP's solvers never end with: focal lengths beyond these times the longer side (0.01 is a
+# view of 177.7 degrees, 1000 one of 3 minutes of arc; focal lengths in mm, or in widths of the photo, are mostly
+# below), a principal point further away, other parameters beyond.
+FOCAL_RANGE, CENTRE_LIMIT, PARAMETER_LIMIT = (1e-2, 1e3), 100.0, 1e6
 SIZE_LIMIT = 1 << 20  # px
 
 
@@ -41,7 +43,7 @@ def check_camera(camera: Camera, where: str) -> None:
         raise ValueError(f"{where}: camera model is {camera.model!r}, expected one of {', '.join(PARAMETERS)}")
     expected = PARAMETERS[camera.model]
     if len(camera.params) != expected:
-        raise ValueError(f"{where}: {len(camera.params)} parameters, but {camera.model} has {expected}")
+        raise ValueError(f"{where}: {counted(len(camera.params), 'parameter')}, but {camera.model} has {expected}")
     longer = max(camera.width, camera.height)
     if min(camera.width, camera.height) <= 0 or longer > SIZE_LIMIT:
         limits = "above 0" if longer <= SIZE_LIMIT else f"at most {SIZE_LIMIT}"
@@ -54,7 +56,8 @@ def check_camera(camera: Camera, where: str) -> None:
         raise ValueError(f"{where}: focal length is {bad[0]:g} px, expected above 0")
     low, high = (limit * longer for limit in FOCAL_RANGE)
     if bad := [focal for focal in lengths if not low <= focal <= high]:
-        raise ValueError(f"{where}: focal length is {bad[0]:g} px, expected {low:g} to {high:g} for {longer} px")
+        unit = ", in px, neither in mm nor as a share of the width" if bad[0] < low else ""
+        raise ValueError(f"{where}: focal length is {bad[0]:g} px, expected {low:g} to {high:g} for {longer} px{unit}")
     if bad := [value for value in centre if abs(value) > CENTRE_LIMIT * longer]:
         raise ValueError(f"{where}: principal point is at {bad[0]:g} px, expected within {CENTRE_LIMIT * longer:g}")
     if bad := [value for value in rest if abs(value) > PARAMETER_LIMIT]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -24,7 +24,6 @@ from xdesc_jax.files.whole import already_done, config_hash, content_hash, stage
 from xdesc_jax.networks import frames as frame_form
 from xdesc_jax.networks import neighbours
 from xdesc_jax.networks.folding import fold
-from xdesc_jax.pretrained import hub
 from xdesc_jax.translation import copies
 from xdesc_jax.translation import ratios as ratio_keys
 from xdesc_jax.translation.bundle import Bundle, Layers, ParitySample, load
@@ -84,7 +83,7 @@ def export(
     _check(out, source, target, format, dtype, folder)
     named = run
     if not run.exists():
-        run = pretrained.find(str(run), "translator") or hub.find(run) or run
+        run = pretrained.resolve(run)
     if run.is_file():
         bundle = load(run)
         networks = {name: [{"kernel": k, "bias": b} for k, b in layers] for name, layers in bundle.networks.items()}
@@ -126,7 +125,8 @@ def _check(
             "or a translation with --source and --target"
         )
     if not folder and out.suffix != f".{format}":
-        raise ValueError(f"{out}: model files end in .{format} for --format {format}, found {out.suffix!r}")
+        other = f"; did you mean --format {out.suffix[1:]}?" if out.suffix[1:] in get_args(Format) else ""
+        raise ValueError(f"{out}: model files end in .{format} for --format {format}, found {out.suffix!r}{other}")
     if format not in MODEL_FILES and dtype not in (None, "float32"):
         raise ValueError(f"--dtype {dtype} is for --format safetensors or npz, found --format {format}")
     if format == "pth" and source is not None:

@@ -65,7 +65,7 @@ def extract(
     """Extracts keypoints and descriptors of all photos in a folder.
 
     Args:
-        photos: folder of photos, with any sub-folders.
+        photos: folder of photos, with any sub-folders; as they lie in the file: EXIF orientation is not applied.
         out: folder for the feature files; photos are named relative to PHOTOS in them.
         descriptors: registered descriptor names.
         keypoints: 'colmap' or 'opencv' (SIFT detectors), a learned descriptor whose network finds its own

@@ -119,6 +119,9 @@ def model_folder(path: Path) -> dict[str, Any]:
             break
     if not counts:
         told = meant(path) or " (cameras, images and points3D, .bin or .txt)"
+        inside = sorted(str(file) for file in path.iterdir() if file.suffix in (".h5", ".db", ".safetensors"))
+        if inside and not meant(path):
+            told += f"; did you mean {' or '.join(inside[:3])}?"
         raise ValueError(f"{path}: a folder that holds no COLMAP model{told}")
     return {"kind": "COLMAP model", "format": end[1:], **counts}
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -245,10 +245,11 @@ def localize(
         if network is not None:
             given |= {"matcher": matcher, "weights": weights, "device": device, "min_score": min_score}
         del given["stage"]
-        told = {**given, **shown, "workers": workers, "compared": "; ".join(routes)}
+        told = {**given, **shown, "workers": workers} | ({"compared": "; ".join(routes)} if routes else {})
         if "query_turns" in settings:
             told["query_turns"] = ", ".join(f"{n} by {turn:g} deg" for turn, n in Counter(turns.values()).items())
         console.settings(f"xdesc localize -> {out}", told, localize)
+        _tell_of_photos_of_the_map(cameras, sparse.names)
         where = {"reconstruction": reconstruction, "features": known.paths, "query_features": asked.paths}
         about: dict[str, Any] = {"settings": settings, "config_hash": expected, "paths": absolute(where)}
         about |= {"inputs": {name: given[name] for name in ("queries", "model", "pairs")}, "compared": routes}
@@ -300,6 +301,16 @@ def _query_turns(
 def model_hash(model: Path) -> dict[str, str]:
     """File -> hash of each file of a model, COLMAP's or another program's."""
     return {path.name: input_hash(path) for path in files_of(model)}
+
+
+def _tell_of_photos_of_the_map(queries: Iterable[str], names: Collection[str]) -> None:
+    """Says which queries count as photos of the map: those of another device may be called alike by chance."""
+    known = set(names)
+    if same := [name for name in queries if name in known]:
+        console.info(
+            f"{console.counted(len(same), 'query', 'queries')} with names of photos of the map, first {same[:SHOWN]}: "
+            "not matched with those; rename queries that are other photos"
+        )
 
 
 def _warn_of_map(built: LocalizationMap) -> None:

@@ -31,8 +31,10 @@ class PoseSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.min_inliers < 4 or not self.max_error_px > 0:
-            raise ValueError(f"{self}: a pose needs 4 inliers (three always fit) and an error above 0 px")
+        if self.min_inliers < 4:
+            raise ValueError(f"min_inliers is {self.min_inliers}, expected at least 4: any three matches fit a pose")
+        if not self.max_error_px > 0:
+            raise ValueError(f"max_error_px is {self.max_error_px} px, expected above 0")
 
 
 @dataclasses.dataclass(frozen=True)

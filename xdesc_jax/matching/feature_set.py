@@ -34,6 +34,10 @@ from xdesc_jax.translation.surroundings import check_positions
 COPY_IT = "xdesc_jax.integrations.hloc.files writes a copy that does"  # of stages that take no name
 _NOTHING = DescriptorSpec("none", 1)  # of a file whose photos have keypoints alone
 _SHOWN = 5
+_TWO_FILES = (
+    "give one of them; or, where these are two photos, extract those of each device from a folder that holds its "
+    "folder alone, so that their names begin with it ('phone/1.jpg')"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +114,7 @@ class FeatureSet:
                 for name in reader.names:
                     other = self._readers.setdefault(name, reader)
                     if other is not reader:
-                        raise ValueError(f"photo {name!r} is in two files, {other.path} and {path}")
+                        raise ValueError(f"photo {name!r} is in two files, {other.path} and {path}; {_TWO_FILES}")
             readers = {id(reader): reader for reader in self._readers.values()}.values()
             self.needs_descriptor = any(isinstance(r, DatabaseReader) or not r.says_spec for r in readers)
             if strict and rest and not self.needs_descriptor:

@@ -43,7 +43,7 @@ NEAREST: Literal["nearest"] = "nearest"
 Matcher = Literal["nearest", "lightglue"]
 Device = Literal["auto", "cpu", "cuda"]
 BACKENDS = {"numpy": "xdesc_jax.matching.nearest", "jax": "xdesc_jax.matching.nearest_jax"}
-PAIRS_A_PART = 500
+PAIRS_A_PART = 50  # half a minute to a few of work, which is what a stopped run loses
 
 PairMatcher = Callable[[Rows, Rows, str, str, Route], PairMatches]
 
@@ -192,11 +192,10 @@ def match(
         rows0 = Rows(first, translator, nms_px=nms)
         rows1 = Rows(second, translator, nms_px=nms) if other else rows0
         with claimed(beside(out), "xdesc match", out), network or contextlib.nullcontext():
-            parts = MatchParts(out.with_name(f".{out.name}.parts"), expected)
-            if network is not None:
-                match_pairs(plan, rows0, rows1, network.match_pair, parts, learned.PAIRS_A_PART)
-            else:
-                match_pairs(plan, rows0, rows1, nearest(backend), parts, PAIRS_A_PART)
+            size = PAIRS_A_PART if network is None else learned.PAIRS_A_PART
+            parts = MatchParts(out.with_name(f".{out.name}.parts"), f"{expected}, {size} pairs a part")
+            match_pair = nearest(backend) if network is None else network.match_pair
+            match_pairs(plan, rows0, rows1, match_pair, parts, size)
             writer = _write_database if into_database else _write_file
             writer(out, first, second, parts, expected, config)
             figures = {**plan.counts, **figures_of(plan, parts, first, second, rows0, rows1, nms)}

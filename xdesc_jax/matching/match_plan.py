@@ -100,7 +100,7 @@ def named(pairs: Pairs) -> tuple[list[str], list[str]]:
 
 
 def _tell_of_both_orders(given: Pairs, first: FeatureSet, second: FeatureSet, listed: bool) -> int:
-    """Says where two files hold the same photos and pairs stand in both orders; returns how many do.
+    """Says where two files hold photos of the same names and pairs stand in both orders; returns how many do.
 
     A warning where somebody listed them; of all pairs, one order of two photos is what is meant.
     """
@@ -108,7 +108,7 @@ def _tell_of_both_orders(given: Pairs, first: FeatureSet, second: FeatureSet, li
     if not both:
         return 0
     a, b = both[0]
-    files = f"{first.path(a)} and {second.path(b)} hold the same photos"
+    files = f"{first.path(a)} and {second.path(b)} hold photos of the same names"
     if not listed:
         console.info(f"{files}: any two are matched once, as {a!r} of the first file with {b!r} of the second")
     else:

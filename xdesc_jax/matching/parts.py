@@ -1,4 +1,4 @@
-"""What has been matched so far: one part file some hundred pairs.
+"""What has been matched so far: one part file some pairs.
 
 In: the matches of pairs, in the order of work. Out: files that appear whole or not at all, and the matches again
 when a run that was stopped goes on. Parts are private to one result and removed with it; match files and
@@ -42,7 +42,7 @@ class MatchParts:
 
     Args:
         folder: where they lie; parts of another configuration are removed.
-        config_hash: what they are made with.
+        config_hash: what they are made with, and how many pairs a part has.
     """
 
     def __init__(self, folder: Path, config_hash: str):
