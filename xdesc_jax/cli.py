@@ -233,10 +233,12 @@ def _without(tokens: Sequence[str], word: str) -> list[str]:
 def _slip(error: CycloptsError, said: str) -> str:
     """What is wrong with the words of a command line, and where to look."""
     found, _, _ = str(error).partition(" Available commands: ")
-    missing = error.argument if isinstance(error, MissingArgumentError) else None
+    missing = error.argument if isinstance(error, MissingArgumentError) and error.keyword is None else None
     if isinstance(error, UnusedCliTokensError) and error.target and error.unused_tokens:
         found = f"{said} expects {usage(error.target) or 'no paths'}, found also {' '.join(error.unused_tokens)}."
-    elif missing is not None and error.target and not missing.field_info.is_keyword:
+    elif missing is not None and error.target and missing.field_info.is_keyword:
+        found = f"{said} requires {missing.name} (usage: {said} {usage(error.target, options=True)})."
+    elif missing is not None and error.target:
         found = f"{said} expects {usage(error.target)}."
     return f"{found} See `{said} --help`."
 
