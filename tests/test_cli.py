@@ -187,6 +187,12 @@ def test_global_options_stand_before_or_after_the_stage(words, monkeypatch):
     assert called(monkeypatch, words) == {} and seen[-1] == (True, "-v" in words)
 
 
+@pytest.mark.parametrize("words", [["-q", "benchmark", "run"], ["benchmark", "-q", "run"], ["benchmark", "run", "-q"]])
+def test_the_help_of_a_stage_of_several_words_is_its_own_wherever_global_options_stand(words, capsys):
+    assert cli.main([*words, "aachen", "--help"]) == 0
+    assert "Usage: xdesc benchmark run aachen " in capsys.readouterr().out
+
+
 def test_plugins_may_be_several(monkeypatch):
     called(monkeypatch, ["--plugin", "a.py", "models", "--plugin=b"])
     assert os.environ[descriptors.PLUGINS] == os.pathsep.join(["a.py", "b"])
