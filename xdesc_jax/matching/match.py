@@ -20,11 +20,11 @@ from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.database import DatabaseReader, is_database
 from xdesc_jax.colmap.database_writer import DatabaseWriter
 from xdesc_jax.features.keypoints import check_nms
-from xdesc_jax.features.store import found_hash
 from xdesc_jax.features.weights import parse_weights
 from xdesc_jax.files import dry_run
 from xdesc_jax.files.changes import changes
 from xdesc_jax.files.claim import beside, claimed
+from xdesc_jax.files.hdf5 import found_attribute
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, write_json
 from xdesc_jax.matching import learned
 from xdesc_jax.matching.feature_set import FeatureSet, take_only
@@ -279,7 +279,7 @@ def _retrieved(
 
 def _found_hash(out: Path) -> str | None:
     if out.suffix == ".h5":
-        return found_hash(out)
+        return found_attribute(out, "config_hash")
     with DatabaseReader(out) as reader:
         return reader.attributes.get("config_hash")
 

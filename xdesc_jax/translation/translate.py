@@ -22,10 +22,11 @@ from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.database import DatabaseReader, is_database
 from xdesc_jax.colmap.database_file import database_hash
 from xdesc_jax.features.frames import of_features
-from xdesc_jax.features.store import FeatureStore, StoreWriter, found_hash
+from xdesc_jax.features.store import FeatureStore, StoreWriter
 from xdesc_jax.files import dry_run
 from xdesc_jax.files.arrays import open_array
 from xdesc_jax.files.changes import changes
+from xdesc_jax.files.hdf5 import found_attribute
 from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, input_hash, recorded, write_json
 from xdesc_jax.networks.frames import check as check_frames
 from xdesc_jax.networks.views import VIEW, View, parse
@@ -245,7 +246,7 @@ def _found_hash(out: Path, kind: str, summary: Path) -> str | None:
         except ValueError:
             return None
     if kind == ".h5":
-        return found_hash(out)
+        return found_attribute(out, "config_hash")
     return recorded(summary)
 
 
