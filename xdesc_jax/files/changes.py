@@ -41,7 +41,7 @@ def changes(
         names: field of `config` -> how a person named it, for those that are hashes of files.
         kept: key of the record under which the configuration is; None: its fields lie in the record itself.
         hash_kept: key of the hash.
-        names_kept: keys of the record under which such names are, later ones first.
+        names_kept: keys of the record under which such names are; of one in several, the last counts.
 
     Returns:
         '' where the record is none of this result, or of a version that kept no more than the hash.
@@ -53,12 +53,24 @@ def changes(
     if not isinstance(found, dict) or found.get(hash_kept) != found_hash:
         return ""
     before = {key: found[key] for key in config if key in found} if kept is None else found.get(kept)
-    if not isinstance(before, dict):
+    if not isinstance(before, dict) or not before:
         return ""
     names_before: dict[str, Any] = {}
     for key in names_kept:
         names_before |= part if isinstance(part := found.get(key), dict) else {}
-    now, names_now = (json.loads(json_text(value, record)) for value in (config, names or {}))
+    return between(before, config, names_before, names or {})
+
+
+def between(
+    before: Mapping[str, Any],
+    config: Mapping[str, Any],
+    names_before: Mapping[str, Any] | None = None,
+    names: Mapping[str, Any] | None = None,
+) -> str:
+    """`changes` from a configuration that is at hand, with the names of then."""
+    before, now, names_before, names_now = (
+        json.loads(json_text(value or {}, "configuration")) for value in (before, config, names_before, names)
+    )
     lines = []
     for field in sorted({*before, *now}):
         a, b = (_told(told.get(field)) for told in (names_before, names_now))
