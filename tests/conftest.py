@@ -2,11 +2,13 @@
 
 import atexit
 import gc
+import logging
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.support.bytecode import link_installed
@@ -59,6 +61,15 @@ def settled() -> None:
     again and again to find that, a tenth of the time of tests that train."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def as_loud_as_before() -> Iterator[None]:
+    """A command that a test calls with --quiet leaves other tests of the process their messages."""
+    log = logging.getLogger("xdesc_jax")
+    level = log.level
+    yield
+    log.setLevel(level)
 
 
 # Tests that take long, and share what they compile, run first: short ones are left for the end, which the workers

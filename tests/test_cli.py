@@ -53,8 +53,12 @@ def test_the_version_is_the_package_s(capsys):
             ["match", "a", "b", "--paris", "x"],
             "Unknown option: --paris. Did you mean --pairs? See `xdesc match --help`.",
         ),
-        (["match", "a", "b"], "error: xdesc match needs --pairs. See `xdesc match --help`."),
-        (["match", "a", "b", "--pairs"], "parameter --pairs requires an argument. See `xdesc match --help`."),
+        (["match", "a", "b", "--pairs"], "--pairs requires an argument. See `xdesc match --help`."),
+        (
+            ["match", "a", "b"],
+            "xdesc match requires --pairs (usage: xdesc match FEATURES... OUT --pairs PAIRS [OPTIONS]).",
+        ),
+        (["train", "--data", "d"], "requires --workdir (usage: xdesc train --data DATA --workdir WORKDIR [OPTIONS])."),
         (["match", "a", "b", "--pairs", "x", "--mode", "embde"], 'Did you mean "embed"? See `xdesc match --help`.'),
         (["train", "--data", "d", "--workdir", "w", "--epochs", "many"], 'unable to convert "many" into int'),
         (["match", "a", "--pairs", "x"], "xdesc match expects FEATURES... OUT. See `xdesc match --help`."),
@@ -181,6 +185,12 @@ def test_global_options_stand_before_or_after_the_stage(words, monkeypatch):
     seen = []
     monkeypatch.setattr(console, "set_verbosity", lambda quiet, verbose: seen.append((quiet, verbose)))
     assert called(monkeypatch, words) == {} and seen[-1] == (True, "-v" in words)
+
+
+@pytest.mark.parametrize("words", [["-q", "benchmark", "run"], ["benchmark", "-q", "run"], ["benchmark", "run", "-q"]])
+def test_the_help_of_a_stage_of_several_words_is_its_own_wherever_global_options_stand(words, capsys):
+    assert cli.main([*words, "aachen", "--help"]) == 0
+    assert "Usage: xdesc benchmark run aachen " in capsys.readouterr().out
 
 
 def test_plugins_may_be_several(monkeypatch):

@@ -127,6 +127,9 @@ def test_a_negative_weight_is_refused():
     ("kind", "fields", "message"),
     [
         (ModelConfig, {"embedding_width": 0}, "model.embedding_width is 0, expected at least 1"),
+        (ModelConfig, {"hidden": (0,)}, r"model.hidden is \(0,\), expected widths of at least 1"),
+        (ModelConfig, {"hidden_handcrafted": (64, -1)}, r"model.hidden_handcrafted is \(64, -1\), expected widths"),
+        (ModelConfig, {"hidden_learned": (0, 64)}, r"model.hidden_learned is \(0, 64\), expected widths"),
         (ModelConfig, {"harmonics": 0}, "model.harmonics is 0, expected 1 to 64"),
         (ModelConfig, {"harmonics": 65}, "model.harmonics is 65, expected 1 to 64"),
         (OptimizerConfig, {"learning_rate": -1e-3}, "optimizer.learning_rate is -0.001, expected a number from 0"),

@@ -14,7 +14,8 @@ cv2 = pytest.importorskip("cv2", reason="needs the features extra")
 
 from pipelines import mixed  # noqa: E402
 from pipelines import pretrained as pipeline  # noqa: E402
-from xdesc_jax import cli, descriptors, pretrained  # noqa: E402
+from tests.support.called import called  # noqa: E402
+from xdesc_jax import cli, console, descriptors, pretrained  # noqa: E402
 from xdesc_jax.config import ContextConfig, LossConfig, ModelConfig, TrainConfig  # noqa: E402
 from xdesc_jax.data.scenes import scenes  # noqa: E402
 from xdesc_jax.descriptors import DescriptorSpec  # noqa: E402
@@ -130,3 +131,24 @@ def test_a_pipeline_gets_its_words_and_has_a_help_of_its_own(monkeypatch, tmp_pa
     monkeypatch.undo()
     assert cli.main(["pipeline", "demo", "--help"]) == 0
     assert "Usage: xdesc pipeline demo" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--quiet", "pipeline", "demo"], ["pipeline", "-q", "demo"], ["--plugin", "own.py", "pipeline", "demo", "-q"]],
+)
+def test_a_pipeline_takes_the_global_options_where_stages_do(words, monkeypatch):
+    seen = []
+    monkeypatch.setattr(console, "set_verbosity", lambda quiet, verbose: seen.append(quiet))
+    assert called(monkeypatch, [*words, "--out", "here"]) == {"out": Path("here")} and seen[-1]
+
+
+def test_a_slip_in_the_words_of_a_pipeline_names_it(capsys):
+    assert cli.main(["-q", "pipeline", "demo", "--outt", "here"]) == 2
+    assert "Did you mean --out? See `xdesc pipeline demo --help`." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["plan"], ["--dry-run"]])
+def test_a_dry_run_of_a_pipeline_is_refused_and_nothing_is_written(words, tmp_path, capsys):
+    assert cli.main([*words, "pipeline", "demo", "--out", str(tmp_path / "here")]) == 2
+    assert "`xdesc pipeline demo` has no dry run" in capsys.readouterr().err and not list(tmp_path.iterdir())

@@ -22,10 +22,11 @@ from xdesc_jax import __version__, console
 from xdesc_jax.command_line import pipelines
 from xdesc_jax.command_line.signature import ARGUMENTS, GLOBAL, OPTIONS, command, description, usage
 from xdesc_jax.command_line.stages import FOLDERS, FORMER, SETTING_EXTRAS, STAGES, Stage, Words
-from xdesc_jax.files.dry_run import planning
+from xdesc_jax.files.dry_run import active, planning
 from xdesc_jax.files.whole import WHOLE_INPUTS
 
 PLAN, COMPLETION, DEBUG = "plan", "--install-completion", "XDESC_DEBUG"
+PIPELINE: Words = ("pipeline",)
 _XDESC = Group("This command", sort_key=7)
 _HELP = """Translates local feature descriptors between types, and maps and localises with them.
 
@@ -37,8 +38,6 @@ INTERRUPTED = 130  # as a shell has it
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one stage; returns 0, or another status behind one line that says what was wrong."""
     tokens = list(sys.argv[1:] if arguments is None else arguments)
-    if tokens[:1] == ["pipeline"] and tokens[1:2] and not tokens[1].startswith("-"):
-        return run_pipeline(tokens[1], tokens[2:])
     called: list[Words] = [()]  # the stage, once it is known
 
     def run() -> None:
@@ -56,6 +55,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for words in STAGES if COMPLETION in tokens else [called[-1]]:
             if words in STAGES:
                 prepare(app, words, tokens)
+        _, behind = _divided(app, tokens)
+        if called[-1] == PIPELINE and behind and not behind[0].startswith("-"):
+            called.append((*PIPELINE, behind[0]))
+            prepare_pipeline(app, behind[0], tokens)
+        if not set(tokens).isdisjoint(
+            app.help_flags
+        ):  # a global option among the words of a stage hides the later ones
+            words, behind = _divided(app, tokens)
+            tokens = [*words, *behind, "--help"]
         app.meta(tokens)
 
     return _status(run, called)
@@ -75,28 +83,17 @@ def entry() -> None:
     sys.exit(status)
 
 
-def run_pipeline(name: str, tokens: Sequence[str]) -> int:
-    """The command line of a pipeline, by its name; otherwise as `main`."""
-    words: Words = ("pipeline",)
-
-    def run() -> None:
-        _function(pipelines.load(name), f"xdesc pipeline {name}", tokens, words)
-
-    return _status(run, [words])
-
-
 def run_function(function: Callable[..., Any]) -> int:
     """The command line of a function that a script holds; otherwise as `main`."""
-    name = Path(sys.argv[0]).name
-    return _status(lambda: _function(function, name, sys.argv[1:]), [()], name)
+    name, tokens = Path(sys.argv[0]).name, sys.argv[1:]
 
+    def run() -> None:
+        app = _app(name, description(function))
+        app.default_command = command(function, tokens, {})
+        console.set_verbosity()
+        app(tokens)
 
-def _function(function: Callable[..., Any], name: str, tokens: Sequence[str], words: Words = ()) -> None:
-    app = _app(name, description(function))
-    begin = functools.partial(_begin, STAGES[words]) if words else lambda given: None
-    app.default_command = command(function, tokens, {}, before=begin)
-    console.set_verbosity()
-    app(tokens)
+    return _status(run, [()], name)
 
 
 def _app(name: str, text: str) -> App:
@@ -138,8 +135,14 @@ def build() -> App:
 
 def stage_of(app: App, tokens: Sequence[str]) -> Words:
     """The words of the command line that name a stage, or hold stages."""
-    chain, _, _ = app.meta.parse_commands([token for token in tokens if token not in app.help_flags])
-    return tuple(word for word in chain if not word.startswith("-"))
+    words, _ = _divided(app, tokens)
+    return words
+
+
+def _divided(app: App, tokens: Sequence[str]) -> tuple[Words, list[str]]:
+    """The words that name a stage, and what stands behind them; without global options and --help."""
+    chain, _, behind = app.meta.parse_commands([token for token in tokens if token not in app.help_flags])
+    return tuple(word for word in chain if not word.startswith("-")), behind
 
 
 def prepare(app: App, words: Words, tokens: Sequence[str]) -> None:
@@ -151,6 +154,27 @@ def prepare(app: App, words: Words, tokens: Sequence[str]) -> None:
         app = app[word]
     app.help = description(function)
     app.default_command = command(function, tokens, stage.aliases, before=functools.partial(_begin, stage))
+
+
+def prepare_pipeline(app: App, name: str, tokens: Sequence[str]) -> None:
+    """Makes a pipeline a command of its own beside the list of all, so that it takes the global options as stages do.
+
+    Raises:
+        ValueError: none of that name.
+        ModuleNotFoundError: a package that it needs.
+    """
+    stage, function = STAGES[PIPELINE], pipelines.load(name)
+
+    def begin(given: dict[str, Any]) -> None:
+        if active():
+            raise ValueError(
+                f"`xdesc pipeline {name}` has no dry run: its steps begin with what those before them make; its stages "
+                "have one each"
+            )
+        _begin(stage, given)
+
+    _folder(app[PIPELINE[0]], name, stage.group, description(function), 0)
+    app[PIPELINE[0]][name].default_command = command(function, tokens, {}, before=begin)
 
 
 def _folder(parent: App, name: str, group: Group, line: str, number: int) -> App:
@@ -233,13 +257,13 @@ def _without(tokens: Sequence[str], word: str) -> list[str]:
 def _slip(error: CycloptsError, said: str) -> str:
     """What is wrong with the words of a command line, and where to look."""
     found, _, _ = str(error).partition(" Available commands: ")
-    missing = error.argument if isinstance(error, MissingArgumentError) else None
+    missing = error.argument if isinstance(error, MissingArgumentError) and error.keyword is None else None
     if isinstance(error, UnusedCliTokensError) and error.target and error.unused_tokens:
         found = f"{said} expects {usage(error.target) or 'no paths'}, found also {' '.join(error.unused_tokens)}."
-    elif missing is not None and error.target and not missing.field_info.is_keyword:
+    elif missing is not None and error.target and missing.field_info.is_keyword:
+        found = f"{said} requires {missing.name} (usage: {said} {usage(error.target, options=True)})."
+    elif missing is not None and error.target:
         found = f"{said} expects {usage(error.target)}."
-    elif isinstance(error, MissingArgumentError) and missing is not None and error.keyword is None:
-        found = f"{said} needs {missing.name}."
     return f"{found} See `{said} --help`."
 
 
@@ -281,7 +305,8 @@ def _status(run: Callable[[], Any], called: Sequence[Words], name: str = "xdesc"
 
 
 def _lacks(said: str, words: Words, package: str | None) -> str:
-    extra = SETTING_EXTRAS.get((package or "").split(".")[0], STAGES[words].extra if words in STAGES else "")
+    stage = STAGES.get(words) or STAGES.get(words[:1])  # of a pipeline
+    extra = SETTING_EXTRAS.get((package or "").split(".")[0], stage.extra if stage is not None else "")
     hint = f"; install it with: pip install 'xdesc-jax[{extra}]'" if extra else ""
     return f"{said} needs the package {package!r}{hint}"
 

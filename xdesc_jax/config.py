@@ -92,6 +92,11 @@ class ModelConfig:
             raise ValueError(f"model.harmonics is {self.harmonics}, expected 1 to 64")
         if self.embedding_width < 1:
             raise ValueError(f"model.embedding_width is {self.embedding_width}, expected at least 1")
+        for field in ("hidden", "hidden_handcrafted", "hidden_learned"):
+            widths = getattr(self, field)
+            # Other types are told when the whole configuration is there.
+            if isinstance(widths, tuple) and any(isinstance(width, int) and width < 1 for width in widths):
+                raise ValueError(f"model.{field} is {widths}, expected widths of at least 1")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -26,7 +26,7 @@ def test_a_photo_replaced_under_its_name_is_another_input(photos, tmp_path, caps
     assert "up to date" in capsys.readouterr().out
     (photos / "b.png").write_bytes((photos / "a.png").read_bytes())
     assert cli.main(words(photos, out)) == 2
-    assert "made with another configuration" in " ".join(capsys.readouterr().err.split())
+    assert "made with another configuration (contents: other content)" in " ".join(capsys.readouterr().err.split())
 
 
 def test_scenes_made_twice_at_once_say_who_makes_them(photos, tmp_path, capsys):

@@ -116,7 +116,7 @@ def test_finished_views_are_found_and_others_refused(photos, tmp_path, capsys):
     views(photos, out, processes=2)
     assert "up to date" in capsys.readouterr().out and (out / "a/1.png").stat().st_mtime_ns == before
     write_photo(photos / "a.png", 9)
-    with pytest.raises(FileExistsError, match="another configuration"):
+    with pytest.raises(FileExistsError, match=r"another configuration \(photos: other content\)"):
         views(photos, out)
     views(photos, out, overwrite=True, settings=ViewSettings(views=0))
     assert not (out / "a/1.png").exists()

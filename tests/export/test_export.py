@@ -152,7 +152,9 @@ def test_finished_work_is_skipped_and_another_model_is_kept(run, tmp_path, monke
     other = dataclasses.replace(make_model()[2], provenance={"steps": 1560})
     monkeypatch.setattr(trained, "load_model", lambda run, which="best": other)
     assert cli.main(["export", str(run), str(out)]) == 2
-    assert "another configuration" in capsys.readouterr().err and out.stat().st_mtime_ns == before
+    shown = capsys.readouterr().err
+    assert "another configuration (" in shown and "provenance.steps: " in shown and " -> 1560" in shown
+    assert out.stat().st_mtime_ns == before
     assert cli.main(["export", str(run), str(out), "--overwrite"]) == 0
     assert model_file.load(out).provenance["steps"] == 1560
 
@@ -239,7 +241,8 @@ def test_weights_stay_as_the_model_stores_them_unless_another_dtype_is_asked_for
     assert all(map(equal, found.networks.values(), small.networks.values()))
     # The same weights in another dtype are another file.
     assert cli.main([*words, "--dtype", "float32"]) == (0 if dtype == "float32" else 2)
-    assert ("another configuration" in capsys.readouterr().err) == (dtype != "float32")
+    told = f"another configuration (dtype: {dtype} -> float32"
+    assert (told in capsys.readouterr().err) == (dtype != "float32")
     assert cli.main([*words, "--dtype", "float32", "--overwrite"]) == 0
     assert {held.dtype.name for held in kernels(out)} == {"float32"}
     assert all(map(equal, model_file.load(out).networks.values(), small.networks.values()))
@@ -253,7 +256,7 @@ def test_a_model_that_was_calibrated_anew_is_another_and_its_file_may_be_calibra
     model_file.save_ratios(tmp_path / "m.npz", tmp_path / "m.npz", held | {"grid": 0.7})
     assert cli.main(words) == 0 and "up to date" in capsys.readouterr().out
     model_file.save_ratios(model, model, held | {"grid": 0.8})
-    assert cli.main(words) == 2 and "another configuration" in capsys.readouterr().err
+    assert cli.main(words) == 2 and "another configuration (ratios.grid: 0.7 -> 0.8)" in capsys.readouterr().err
     assert cli.main([*words, "--overwrite"]) == 0 and cli.main(words) == 0
     assert Translator.load(tmp_path / "m.npz").ratio("grid", "grid") == 0.8 and "up to date" in capsys.readouterr().out
 

@@ -82,7 +82,7 @@ def test_another_model_is_kept(model, tmp_path, capsys):
     assert cli.main(["export", str(model), str(out), *words]) == 0
     other = dataclasses.replace(encoder_decoder(), provenance={"steps": 1}).save(tmp_path / "other.safetensors")
     assert cli.main(["export", str(other), str(out), *words]) == 2
-    assert "another configuration" in capsys.readouterr().err
+    assert "another configuration (model: other content)" in capsys.readouterr().err
     assert cli.main(["export", str(other), str(out), *words, "--overwrite"]) == 0
 
 

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, get_spec
-from xdesc_jax.features.store import FeatureStore, ImageFeatures, StoreWriter, found_hash
+from xdesc_jax.features.store import FeatureStore, ImageFeatures, StoreWriter
+from xdesc_jax.files.hdf5 import found_attribute
 from xdesc_jax.files.whole import write_json
 
 BITS = binary_spec("bits13", 13)
@@ -103,6 +104,17 @@ def test_rows_that_are_not_valid_are_zero(tmp_path):
     path = write(tmp_path / "a.h5", {"a": features(3, valid=np.array([True, False, True]))})
     with FeatureStore(path) as store:
         assert store.read("a").descriptors.any(axis=1).tolist() == [True, False, True]
+
+
+def test_of_valid_rows_alone_all_arrays_are_taken():
+    whole = ImageFeatures(
+        np.arange(8.0).reshape(4, 2), np.arange(12.0).reshape(4, 3), np.array([True, False, False, True]), (7, 5),
+        scales=np.arange(4.0), scores=np.arange(4.0) + 9,
+    )  # fmt: skip
+    found = whole.only_valid()
+    assert found.keypoints.tolist() == [[0, 1], [6, 7]] and found.descriptors.tolist() == [[0, 1, 2], [9, 10, 11]]
+    assert found.valid.tolist() == [True, True] and found.image_size == (7, 5)
+    assert found.scales.tolist() == [0, 3] and found.scores.tolist() == [9, 12] and found.oris is None
 
 
 def test_names_that_differ_by_case_are_two_photos(tmp_path):
@@ -275,7 +287,7 @@ def test_a_damaged_file_of_the_right_length_is_named(tmp_path):
     path.write_bytes(content.replace(b"SNOD", b"\0\0\0\0"))
     with pytest.raises(ValueError, match="a.h5: is damaged"):
         FeatureStore(path)
-    assert found_hash(path) is None
+    assert found_attribute(path, "config_hash") is None
 
 
 def test_damaged_keypoints_are_named_with_their_photo(tmp_path):

@@ -84,7 +84,7 @@ def test_finished_work_is_kept_and_other_settings_are_refused(place, tmp_path, q
     assert run(place, out, queries, "--pairs", "exhaustive") == 0
     assert "up to date" in capsys.readouterr().out
     assert run(place, out, queries, "--pairs", "exhaustive", "--min-inliers", 200) == 2
-    assert "made with another configuration" in capsys.readouterr().err
+    assert "made with another configuration (min_inliers: 12 -> 200)" in capsys.readouterr().err
     assert (out / "poses.txt").stat().st_mtime_ns == before
     assert run(place, out, queries, "--pairs", "exhaustive", "--min-inliers", 200, "--overwrite") == 0
     assert (out / "poses.txt").read_text() == ""

@@ -289,7 +289,8 @@ def test_other_features_of_test_photos_are_another_configuration(place, translat
     words = ["--test-queries", tmp_path / "b.txt", "--test-features"]
     assert run(place, tmp_path / "out", translated, tmp_path / "a.txt", *words, place.features["own-b"]) == 0
     assert run(place, tmp_path / "out", translated, tmp_path / "a.txt", *words, dark) == 2
-    assert "another configuration" in capsys.readouterr().err
+    told = f"another configuration (test_features: {place.features['own-b']} -> {dark})"
+    assert told in capsys.readouterr().err
 
 
 def test_a_rig_that_has_the_next_id_is_no_obstacle(place, translated, new, tmp_path):

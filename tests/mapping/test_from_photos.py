@@ -74,9 +74,9 @@ def test_stopped_run_goes_on_to_the_same_models(corner, reconstructed, settings,
 
 
 def test_work_of_other_settings_is_refused(corner, reconstructed, settings):
-    with pytest.raises(FileExistsError, match="models of other photos or settings"):
+    with pytest.raises(FileExistsError, match=r"models of other photos or settings \(seed: 0 -> 1\)"):
         reconstruct(*corner, reconstructed[0], dataclasses.replace(settings, seed=1))
-    with pytest.raises(FileExistsError, match="models of other photos or settings"):
+    with pytest.raises(FileExistsError, match=r"models of other photos or settings \(photos: other content\)"):
         reconstruct(corner[0], corner[1][:-1], reconstructed[0], settings)
 
 

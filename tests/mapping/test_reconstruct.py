@@ -67,7 +67,8 @@ def test_finished_work_is_not_done_again_and_other_settings_are_refused(inputs, 
     asked = words(inputs, made, "--intrinsics", inputs / "list.txt")
     assert cli.main(asked) == 0 and "up to date" in capsys.readouterr().out
     assert cli.main([*asked, "--seed", "1"]) == 2
-    assert "database.db was made with another configuration" in capsys.readouterr().err
+    told = "database.db was made with another configuration (settings.seed: 0 -> 1)"
+    assert told in capsys.readouterr().err
 
 
 def test_overwrite_replaces_the_models(inputs, tmp_path):

@@ -107,7 +107,7 @@ def test_without_nms_all_are_matched_and_the_configuration_is_as_before(tmp_path
     figures = json.loads((tmp_path / "m.h5.json").read_text())
     assert figures["matches"] > 3 and "nms" not in figures["config"] and "rows_near_others" not in figures
     assert run(*words) == 0 and "up to date" in capsys.readouterr().out
-    assert run(*words, "--nms", "1") == 2 and "another configuration" in capsys.readouterr().err
+    assert run(*words, "--nms", "1") == 2 and "another configuration (nms: 0.0 -> 1.0)" in capsys.readouterr().err
     assert run(*words, "--nms", "1", "--overwrite") == 0
     assert json.loads((tmp_path / "m.h5.json").read_text())["matches"] <= 3
     assert run(*words, "--nms", "-1", "--overwrite") == 2 and "nms is -1.0 px" in capsys.readouterr().err
@@ -299,7 +299,7 @@ def test_finished_work_is_skipped_and_other_work_refused(tmp_path, capsys):
     assert run(features, out, "--pairs", "exhaustive") == 0
     assert "up to date" in capsys.readouterr().out
     assert run(features, out, "--pairs", "exhaustive", "--ratio", "0.8") == 2
-    assert "made with another configuration" in capsys.readouterr().err
+    assert "made with another configuration (ratio: auto -> 0.8)" in capsys.readouterr().err
     assert out.stat().st_mtime_ns == before
     assert run(features, out, "--pairs", "exhaustive", "--ratio", "0.8", "--overwrite") == 0
 

@@ -258,4 +258,7 @@ def test_a_stopped_retrieval_goes_on_and_ends_as_an_undisturbed_one(tmp_path, mo
     with caplog.at_level("INFO", "xdesc_jax"):
         assert main([*words(out), "--seed", "2", "--overwrite"]) == 0
     assert made.done == len(rows) and ".pairs.txt.part: was made with other settings or inputs" in caplog.text
+    capsys.readouterr()
+    assert main([*words(out), "--seed", "3"]) == 2
+    assert "pairs.txt was made with another configuration (seed: 2 -> 3)" in capsys.readouterr().err
     check_refused_while_in_use([*words(out), "--seed", "3", "--overwrite"], beside(out), out, capsys)

@@ -6,7 +6,6 @@ import dataclasses
 import shlex
 import shutil
 import subprocess
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +52,8 @@ class Place:
         if block.file:
             (self.folder / block.file).write_text(block.text)
         elif block.language == "python":
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                code = compile(block.text, block.where, "exec")
-                exec(code, self.names.setdefault(block.page, {"__name__": "__documentation__"}))
+            code = compile(block.text, block.where, "exec")
+            exec(code, self.names.setdefault(block.page, {"__name__": "__documentation__"}))
         elif block.language == "sh":
             for line in block.lines:
                 self.command(line, block.where)

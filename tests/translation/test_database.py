@@ -419,7 +419,7 @@ def test_finished_work_is_skipped_and_other_work_refused(model, database, tmp_pa
     assert run(database, out, "--target", "plain", "--model", model) == 0
     assert "up to date" in capsys.readouterr().out
     assert run(database, out, "--target", "bits", "--model", model) == 2
-    assert "made with another configuration" in capsys.readouterr().err
+    assert "made with another configuration (target: plain -> bits)" in capsys.readouterr().err
     assert out.read_bytes() == before
     assert run(database, out, "--target", "bits", "--model", model, "--overwrite") == 0
     with DatabaseReader(out) as reader:

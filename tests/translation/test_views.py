@@ -110,7 +110,8 @@ def test_what_is_finished_is_skipped_what_lacks_is_made_and_others_are_refused(f
     assert run(features, out, model, *words) == 0
     assert first.read_bytes() == kept and second.stat().st_mtime_ns == time
     assert run(features, out, model, *words, target="embedding") == 2
-    assert f"{first} was made with another configuration" in capsys.readouterr().err
+    told = f"{first} was made with another configuration (target: upright -> embedding:"
+    assert told in capsys.readouterr().err
     assert run(features, out, model, *words, "--overwrite", target="embedding") == 0
 
 

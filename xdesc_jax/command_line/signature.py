@@ -158,14 +158,24 @@ def _field_options(name: str, config: Any) -> dict[str, inspect.Parameter]:
     return options
 
 
-def usage(made: Callable[..., Any]) -> str:
-    """The positional arguments of what `command` made, as in FEATURES... OUT."""
-    words = []
+def usage(made: Callable[..., Any], *, options: bool = False) -> str:
+    """What has to be given to a function that `command` made: its paths, as in FEATURES... OUT.
+
+    Args:
+        made: the function.
+        options: add those that have no default, as in FEATURES... OUT --pairs PAIRS [OPTIONS].
+    """
+    paths, required, optional = [], [], []
     for parameter in inspect.signature(made).parameters.values():
+        hint, note = get_args(parameter.annotation)[:2]
+        value = parameter.name.upper() + "..." * (get_origin(hint) is tuple)
         if parameter.kind is parameter.POSITIONAL_ONLY:
-            several = get_origin(get_args(parameter.annotation)[0]) is tuple
-            words.append(parameter.name.upper() + "..." * several)
-    return " ".join(words)
+            paths.append(value)
+        elif parameter.default is parameter.empty:
+            required.append(f"{note.name[0]} {value}")
+        else:
+            optional = ["[OPTIONS]"]
+    return " ".join([*paths, *required, *optional] if options else paths)
 
 
 def description(stage: Callable[..., Any]) -> str:

@@ -10,6 +10,7 @@ import contextlib
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ from xdesc_jax.data.plan import Plan, RecordSettings, plan_rows
 from xdesc_jax.data.rows import RowSource
 from xdesc_jax.data.schema import FILE, KEYPOINT, PHOTO, Column, RecordInfo, columns_of
 from xdesc_jax.data.spread import Spreader
+from xdesc_jax.files.changes import changes
 from xdesc_jax.files.claim import beside, claimed
 from xdesc_jax.files.whole import already_done, atomic, config_hash, making, recorded
 
@@ -87,7 +89,9 @@ def is_finished(out: Path, config: dict[str, Any], overwrite: bool) -> bool:
     if not (out / FILE).exists():
         making(out)
         return False
-    return already_done(out, recorded(out / FILE), config_hash(config), overwrite)
+    found = recorded(out / FILE)
+    differs = partial(changes, out / FILE, found, config)
+    return already_done(out, found, config_hash(config), overwrite, differs=differs)
 
 
 def summarize(info: RecordInfo) -> None:

@@ -7,6 +7,7 @@ warped views of growing difficulty behind it, and `H_1_k` from the first to the 
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from xdesc_jax.data.schema import VALIDATION
 from xdesc_jax.features.images import list_photos, read_gray, write_png
 from xdesc_jax.features.parts import photo_stamp
 from xdesc_jax.features.warp import WarpSettings, draw_view, render
+from xdesc_jax.files.changes import changes
 from xdesc_jax.files.claim import beside, claimed
 from xdesc_jax.files.whole import already_done, atomic, config_hash, recorded, write_json
 
@@ -74,7 +76,8 @@ def scenes(
         contents = config_hash([photo_stamp(photos / name) for name in names])
     config = {"photos": names, "contents": contents, "views": views, "seed": seed, "warp": dataclasses.asdict(warp)}
     found = recorded(out / FILE)
-    if already_done(out, found, config_hash(config), overwrite):
+    differs = partial(changes, out / FILE, found, config, kept=None)
+    if already_done(out, found, config_hash(config), overwrite, differs=differs):
         console.up_to_date(out)
         return out
     with claimed(beside(out), "xdesc scenes", out), atomic(out) as folder:

@@ -12,6 +12,7 @@ import dataclasses
 import os
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -23,6 +24,7 @@ from xdesc_jax.features.images import UnreadablePhoto, list_photos, read_rgb, sc
 from xdesc_jax.features.parts import photo_stamp
 from xdesc_jax.features.warp import View, WarpSettings, draw_view, render, within
 from xdesc_jax.features.workers import each
+from xdesc_jax.files.changes import changes
 from xdesc_jax.files.claim import beside, claimed
 from xdesc_jax.files.journal import Entry, Journal
 from xdesc_jax.files.whole import already_done, atomic, config_hash, recorded, write_json
@@ -139,7 +141,9 @@ def views(
     if out.exists() and not (out / FILE).exists() and not (out.is_dir() and not any(out.iterdir())):
         raise FileExistsError(f"{out}: exists and has no {FILE}; choose another output")
     empty = out.exists() and not (out / FILE).exists()
-    if already_done(out, recorded(out / FILE), digest, overwrite or empty):
+    earlier = recorded(out / FILE)
+    differs = partial(changes, out / FILE, earlier, config, kept=None)
+    if already_done(out, earlier, digest, overwrite or empty, differs=differs):
         console.up_to_date(out)
         return out
     work = work_folder(out)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -20,6 +21,7 @@ from xdesc_jax.descriptors import DescriptorSpec, from_stored
 from xdesc_jax.export import graphs, pytorch_translator
 from xdesc_jax.export.quantization import equal, quantized
 from xdesc_jax.files import pytorch
+from xdesc_jax.files.changes import between, changes
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, staged, write_json
 from xdesc_jax.networks import frames as frame_form
 from xdesc_jax.networks import neighbours
@@ -135,7 +137,10 @@ def _check(
 
 def _export_bundle(run: Path, out: Path, bundle: Bundle, overwrite: bool) -> Path:
     expected = config_hash([_hash(bundle), bundle.storage, bundle.ratios])
-    if already_done(out, _found_hash(out, bundle.ratios), expected, overwrite):
+    found = _found(out)
+    found_hash = None if found is None else config_hash([_hash(found), found.storage, _ratios(found, bundle.ratios)])
+    differs = lambda: "" if found is None else between(_told(found, bundle.ratios), _told(bundle, bundle.ratios))  # noqa: E731
+    if already_done(out, found_hash, expected, overwrite, differs=differs):
         console.up_to_date(out)
         return out
     with staged(out) as temporary, console.status(f"writing and checking {out}"):
@@ -164,7 +169,9 @@ def _export_pth(
         raise ValueError(f"{run}: its networks take the frames of keypoints, of which their format knows nothing")
     expected = _hash(bundle)
     beside = out.with_name(out.name + ".json")
-    if already_done(out, graphs.recorded_hash(beside, {"": out}), expected, overwrite):
+    found = graphs.recorded_hash(beside, {"": out})
+    config = {"provenance": bundle.provenance}
+    if already_done(out, found, expected, overwrite, differs=partial(changes, beside, found, config, kept=None)):
         console.up_to_date(out)
         return out
     epoch = bundle.provenance.get("epoch_idx", 0)
@@ -328,13 +335,23 @@ def _hash(bundle: Bundle) -> str:
     return config_hash([bundle.config, bundle.provenance, bundle.space_id])
 
 
-def _found_hash(out: Path, ratios: Collection[str]) -> str | None:
-    """Of the model that a file holds, with those of its ratios that count: it may have been calibrated since."""
+def _found(out: Path) -> Bundle | None:
+    """The model that a file holds; None where it holds none."""
     try:
-        found = load(out)
-        return config_hash([_hash(found), found.storage, {key: found.ratios.get(key) for key in ratios}])
+        return load(out)
     except (OSError, ValueError):
         return None
+
+
+def _ratios(bundle: Bundle, which: Collection[str]) -> dict[str, float | None]:
+    """Those ratios of a model that count: its file may have been calibrated since."""
+    return {key: bundle.ratios.get(key) for key in which}
+
+
+def _told(bundle: Bundle, ratios: Collection[str]) -> dict[str, Any]:
+    """What tells a model from others, for people."""
+    about = {"model": bundle.config, "provenance": bundle.provenance, "joint space": bundle.space_id}
+    return {**about, "dtype": bundle.storage, "ratios": _ratios(bundle, ratios)}
 
 
 def _weights(layers: Layers) -> int:

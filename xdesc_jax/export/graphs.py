@@ -7,6 +7,7 @@ network and `manifest.json`. Each file is read back and run before it appears: i
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from xdesc_jax.export import onnx_format, stablehlo_format
 from xdesc_jax.export.file_format import FileFormat
 from xdesc_jax.export.translation_graph import Graph, description, every, graph
 from xdesc_jax.files import dry_run
+from xdesc_jax.files.changes import changes
 from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, read_json, staged, write_json
 from xdesc_jax.networks import context
 from xdesc_jax.translation.bundle import Bundle
@@ -43,16 +45,18 @@ def export_one(
         FileExistsError: `out` is another one and `overwrite` is off.
         ValueError: unknown names, a package is missing, or the file does not compute what numpy does.
     """
-    expected = config_hash([model_hash, format, source, target])
+    config = {"model": model_hash, "format": format, "source": source, "target": target}
+    expected = config_hash(list(config.values()))
     made = graph(translator, source, target, expected)
     beside = out.with_name(out.name + ".json")
-    if already_done(out, recorded_hash(beside, {"": out}), expected, overwrite):
+    found = recorded_hash(beside, {"": out})
+    if already_done(out, found, expected, overwrite, differs=partial(changes, beside, found, config)):
         console.up_to_date(out)
         return out
     FORMATS[format].require(out)
     with staged(out) as temporary, console.status(f"writing and checking {out}"):
         figures = _write(made, temporary, format, out)
-    write_json(beside, {**figures, "provenance": translator.bundle.provenance})
+    write_json(beside, {**figures, "config": config, "provenance": translator.bundle.provenance})
     _print(out, translator, {out.name: figures})
     console.result(out, figures=beside)
     return out
@@ -63,14 +67,16 @@ def export_all(translator: Translator, out: Path, format: str, model_hash: str, 
 
     Args, Raises: as `export_one`, and ValueError where `out` is a folder that this did not write.
     """
-    expected = config_hash([model_hash, format])
+    config = {"model": model_hash, "format": format}
+    expected = config_hash(list(config.values()))
     if dry_run.active():
         dry_run.remark(f"{len(translator.bundle.networks)} networks, a file each")
     empty = out.is_dir() and not any(out.iterdir())
     if not empty:
         if overwrite and out.is_dir() and not (out / MANIFEST).is_file():
             raise ValueError(f"{out}: a folder without {MANIFEST}, so not one that xdesc export wrote; name another")
-        if already_done(out, recorded_hash(out / MANIFEST, _listed(out)), expected, overwrite):
+        found = recorded_hash(out / MANIFEST, _listed(out))
+        if already_done(out, found, expected, overwrite, differs=partial(changes, out / MANIFEST, found, config)):
             console.up_to_date(out)
             return out
     FORMATS[format].require(out)
@@ -80,7 +86,8 @@ def export_all(translator: Translator, out: Path, format: str, model_hash: str, 
             name = f"{made.name}.{format}"
             (temporary / name).parent.mkdir(parents=True, exist_ok=True)
             figures[name] = _write(made, temporary / name, format, out / name)
-        contents = {"config_hash": expected, "files": figures, "provenance": translator.bundle.provenance}
+        contents = {"config": config, "config_hash": expected, "files": figures}
+        contents["provenance"] = translator.bundle.provenance
         write_json(temporary / MANIFEST, contents)
     _print(out, translator, figures)
     console.result(out, figures=out / MANIFEST)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.export.pytorch_config import ENCODERS, SPACE, check, their_name, to_config, to_spec
 from xdesc_jax.features.weights import select
 from xdesc_jax.files import pytorch
+from xdesc_jax.files.changes import changes
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, read_json, write_json
 from xdesc_jax.networks.folding import BN_EPSILON, fold
 from xdesc_jax.translation import bundle as model_file
@@ -58,8 +60,10 @@ def import_model(checkpoint: Path, out: Path, *, config: Path | None = None, ove
     if not checkpoint.is_file():
         raise FileNotFoundError(f"{checkpoint}: no such PyTorch file")
     settings = check(read_json(config), str(config)) if config is not None else None
-    expected = config_hash([content_hash(checkpoint), settings, __version__])
-    if already_done(out, _found_hash(out), expected, overwrite):
+    made_of = {"checkpoint": content_hash(checkpoint), "config": settings, "version": __version__}
+    expected, record = config_hash(list(made_of.values())), out.with_name(out.name + ".json")
+    found = _found_hash(out)
+    if already_done(out, found, expected, overwrite, differs=partial(changes, record, found, made_of, kept="made_of")):
         console.up_to_date(out)
         return out
     where = str(checkpoint) if config is None else f"{checkpoint} with {config}"
@@ -67,8 +71,8 @@ def import_model(checkpoint: Path, out: Path, *, config: Path | None = None, ove
     with console.status(f"reading {checkpoint}"):
         bundle = to_bundle(pytorch.read(checkpoint), settings, where, source)
     bundle.save(out)
-    figures = {"space_id": bundle.space_id, "config_hash": expected, "provenance": bundle.provenance}
-    write_json(out.with_name(out.name + ".json"), figures)
+    figures = {"space_id": bundle.space_id, "config_hash": expected, "made_of": made_of}
+    write_json(record, {**figures, "provenance": bundle.provenance})
     _print(checkpoint, out, bundle)
     return out
 

@@ -9,6 +9,7 @@ Those of version 1 have no more than the names and hashes of the latest extracti
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,11 +87,11 @@ def finished(out: Path, name: str, expected: str, overwrite: bool, settings: Ext
                 raise
             console.warn(f"{error}; it is made again")
             return False
-    differs = _difference(out, name, found, settings, photos) if found not in (None, expected) else ""
+    differs = partial(_difference, out, name, found, settings, photos)
     return already_done(path, found, expected, overwrite, differs=differs)
 
 
-def _difference(out: Path, name: str, found_hash: str, settings: ExtractSettings, photos: int) -> str:
+def _difference(out: Path, name: str, found_hash: str | None, settings: ExtractSettings, photos: int) -> str:
     """How the settings differ from those that a file was made with, as 'max_keypoints: 500 -> 1000'; '' where the
     summary does not tell of it."""
     made = _made(_summary(out), name)

@@ -19,7 +19,7 @@ import numpy as np
 
 from xdesc_jax.descriptors import UNIT_TOLERANCE, DescriptorSpec, as_spec, get_spec, in_stored_dtype, row_norms
 from xdesc_jax.features.frames import of_others
-from xdesc_jax.files.hdf5 import DAMAGE, Writer, array, content, dataset, found_attribute, groups_with, open_file
+from xdesc_jax.files.hdf5 import DAMAGE, Writer, array, content, dataset, groups_with, open_file
 from xdesc_jax.files.whole import parse_json
 
 if TYPE_CHECKING:
@@ -70,10 +70,10 @@ class ImageFeatures:
         """The descriptors, in which rows that are not valid are zero."""
         return np.where(self.valid[:, None], self.descriptors, np.zeros((), self.descriptors.dtype))
 
-
-def found_hash(path: Path | str) -> str | None:
-    """The configuration hash in an .h5 file's attributes; None where there is no such file or attribute."""
-    return found_attribute(path, "config_hash")
+    def only_valid(self) -> ImageFeatures:
+        """The features of the valid rows alone, in their order; their indices are no longer those of the file."""
+        arrays = {name: getattr(self, name) for name in ("keypoints", "descriptors", *_OPTIONAL)}
+        return dataclasses.replace(self, **{name: x[self.valid] for name, x in arrays.items() if x is not None})
 
 
 class FeatureStore:

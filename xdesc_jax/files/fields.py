@@ -104,13 +104,18 @@ def from_dict(fields: dict[str, Any], kind: type[C]) -> C:
     return config
 
 
-def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
+def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """'field: old -> new' for each field in which two configurations differ."""
-    lines = []
+    return [f"{field}: {a} -> {b}" for field, (a, b) in differing(old, new).items()]
+
+
+def differing(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> dict[str, tuple[Any, Any]]:
+    """Dotted field -> its old and new value, for each in which two configurations differ."""
+    found: dict[str, tuple[Any, Any]] = {}
     for key in sorted(set(old) | set(new)):
         a, b = old.get(key), new.get(key)
         if isinstance(a, dict) and isinstance(b, dict):
-            lines += differences(a, b, f"{prefix}{key}.")
+            found |= differing(a, b, f"{prefix}{key}.")
         elif (list(a) if isinstance(a, tuple) else a) != (list(b) if isinstance(b, tuple) else b):
-            lines.append(f"{prefix}{key}: {a} -> {b}")
-    return lines
+            found[prefix + key] = a, b
+    return found

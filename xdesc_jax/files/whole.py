@@ -16,7 +16,7 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -224,7 +224,7 @@ def already_done(
     overwrite: bool,
     beside: Sequence[Path] = (),
     *,
-    differs: str = "",
+    differs: Callable[[], str] = str,
 ) -> bool:
     """Whether `path` holds this very result; another configuration's result is refused. Ends a dry run.
 
@@ -234,7 +234,8 @@ def already_done(
         expected_hash: of this one.
         overwrite: make it anew in either case.
         beside: files that are written behind it; without them the result is not finished.
-        differs: how the configurations differ, where that is known; told in the place of the hashes.
+        differs: gives how the configurations differ, for the refusal; '' where that is not known, as of results of
+            versions that kept no more than the hash.
 
     Raises:
         FileExistsError: `path` was made with another configuration and `overwrite` is off.
@@ -245,9 +246,11 @@ def already_done(
         state = dry_run.REPLACED
     refusal = None
     if state == dry_run.REFUSED:
-        made = f"was made with another configuration ({differs or f'hash {found_hash}, now {expected_hash}'})"
         if found_hash is None:
             made = "is there already, and no record of what made it fits it"
+        else:
+            what = differs() or f"of which no more than the hash {found_hash} is kept, now {expected_hash}"
+            made = f"was made with another configuration ({what})"
         refusal = FileExistsError(f"{path} {made}; choose another output or pass --overwrite")
     if state in (dry_run.MADE, dry_run.REPLACED):
         check_folder(path.parent, path)

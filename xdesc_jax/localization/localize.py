@@ -19,6 +19,7 @@ from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.camera_models import camera_option
 from xdesc_jax.colmap.foreign.read import files_of
 from xdesc_jax.colmap.model import Camera
+from xdesc_jax.files.changes import changes
 from xdesc_jax.files.claim import claimed, inside
 from xdesc_jax.files.journal import Journal
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, input_hash, recorded
@@ -224,7 +225,14 @@ def localize(
             settings["global_features"] = [input_hash(path) for path in global_features]
         expected, results = config_hash(settings), out / RESULTS
         beside = [out / POSES, out / correspondences.FILE]
-        if already_done(results, recorded(results), expected, overwrite, beside=beside):
+        paths = {"reconstruction": reconstruction, "features": known.paths, "query_features": asked.paths}
+        inputs = {"queries": queries, "model": named, "pairs": pairs}
+        found_hash = recorded(results)
+        differs = partial(
+            changes, results, found_hash, settings, {**absolute(paths), **inputs}, kept="settings",
+            names_kept=["paths", "inputs"],
+        )  # fmt: skip
+        if already_done(results, found_hash, expected, overwrite, beside=beside, differs=differs):
             console.up_to_date(out)
             return out
         with console.status("reading the map"):
@@ -239,9 +247,7 @@ def localize(
         if retrieval is not None and global_features:
             candidates = similar_candidates(global_features, list(cameras), sparse.names, known.names, retrieval)
         shown = {"map photos": len(sparse.names), "3D points": len(sparse.points), "query photos": len(cameras)}
-        paths = {"reconstruction": reconstruction, "features": known.paths, "queries": queries}
-        paths |= {"query_features": asked.paths, "model": named}
-        given = {**settings, **paths, "pairs": pairs, "camera": camera} | ({"views": " ".join(views)} if seen else {})
+        given = {**settings, **paths, **inputs, "camera": camera} | ({"views": " ".join(views)} if seen else {})
         if network is not None:
             given |= {"matcher": matcher, "weights": weights, "device": device, "min_score": min_score}
         del given["stage"]
@@ -250,9 +256,8 @@ def localize(
             told["query_turns"] = ", ".join(f"{n} by {turn:g} deg" for turn, n in Counter(turns.values()).items())
         console.settings(f"xdesc localize -> {out}", told, localize)
         _tell_of_photos_of_the_map(cameras, sparse.names)
-        where = {"reconstruction": reconstruction, "features": known.paths, "query_features": asked.paths}
-        about: dict[str, Any] = {"settings": settings, "config_hash": expected, "paths": absolute(where)}
-        about |= {"inputs": {name: given[name] for name in ("queries", "model", "pairs")}, "compared": routes}
+        about: dict[str, Any] = {"settings": settings, "config_hash": expected, "paths": absolute(paths)}
+        about |= {"inputs": inputs, "compared": routes}
         about["pairs_left_out"] = candidates.left_out if candidates is not None else 0
         with claimed(inside(out), "xdesc localize", out):
             built = LocalizationMap.build(

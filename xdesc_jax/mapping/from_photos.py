@@ -16,6 +16,7 @@ from typing import Any
 
 from xdesc_jax import console
 from xdesc_jax.colmap.database import DatabaseReader
+from xdesc_jax.files.changes import changes
 from xdesc_jax.files.whole import atomic, config_hash, content_hash, recorded, write_json
 
 DATABASE, MODELS, SETTINGS = "database.db", "models", "settings.json"
@@ -96,7 +97,7 @@ def reconstruct(
     if len(names) < 2:
         raise NotReconstructed(f"{photos}: {len(names)} photos, expected at least 2")
     listing = [(name, content_hash(photos / name)) for name in sorted(names)]
-    _claim(work, config_hash([listing, settings.config(len(names))]))
+    _claim(work, listing, settings.config(len(names)))
     database, models = work / DATABASE, work / MODELS
     if not models.exists():
         if not database.exists():
@@ -132,14 +133,14 @@ def settle(partial: Path, database: Path) -> None:
     os.replace(partial, database)
 
 
-def _claim(work: Path, expected: str) -> None:
-    file = work / SETTINGS
+def _claim(work: Path, photos: Sequence[tuple[str, str]], settings: dict[str, Any]) -> None:
+    file, expected = work / SETTINGS, config_hash([photos, settings])
+    config = {"photos": config_hash(photos), **settings}
     if not file.exists():
-        write_json(file, {"config_hash": expected})
+        write_json(file, {"config_hash": expected, "config": config})
     elif (found := recorded(file)) != expected:
-        raise FileExistsError(
-            f"{work} holds the models of other photos or settings (hash {found}, now {expected}); choose another"
-        )
+        differs = changes(file, found, config) or f"of which no more than the hash {found} is kept, now {expected}"
+        raise FileExistsError(f"{work} holds the models of other photos or settings ({differs}); choose another")
 
 
 def _check_read(database: Path, photos: Path, names: Sequence[str], strict: bool) -> None:

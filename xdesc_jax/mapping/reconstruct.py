@@ -8,9 +8,10 @@ that was stopped goes on.
 
 from __future__ import annotations
 
+import functools
 import shutil
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from xdesc_jax.colmap.database import DatabaseReader, is_database
 from xdesc_jax.colmap.lists import read_names
 from xdesc_jax.colmap.model import Camera, Pose
 from xdesc_jax.files import dry_run
+from xdesc_jax.files.changes import changes
 from xdesc_jax.files.claim import claimed, inside
 from xdesc_jax.files.whole import already_done, config_hash, input_hash, making, write_json
 from xdesc_jax.mapping.build import build_database, canonical_pairs, copy_database, made_with
@@ -165,7 +167,9 @@ def reconstruct(
             "settings": settings.config(),
         }
         expected = config_hash(config)
-        _check_out(out, sources, expected, overwrite)
+        named = {"features": sources, "matches": matches}
+        differs = functools.partial(changes, out / SUMMARY, config=config, names=named, names_kept=["inputs"])
+        _check_out(out, sources, expected, overwrite, differs)
         if _finished(out):
             console.up_to_date(out)
             return out
@@ -310,8 +314,9 @@ def _finished(out: Path) -> bool:
     return (out / SUMMARY).exists() and (out / MODELS / "0").is_dir()
 
 
-def _check_out(out: Path, sources: list[Path], expected: str, overwrite: bool) -> None:
-    """Raises where `out` holds anything but this very result; takes out what is not gone on with."""
+def _check_out(out: Path, sources: list[Path], expected: str, overwrite: bool, differs: Callable[[str], str]) -> None:
+    """Raises where `out` holds anything but this very result, of which `differs` tells by the hash of the other's
+    configuration; takes out what is not gone on with."""
     database, models, partial = out / DATABASE, out / MODELS, out / PARTIAL
     if database.resolve() in [path.resolve() for path in sources]:
         raise ValueError(f"{database}: is the input itself; choose another output")
@@ -332,7 +337,7 @@ def _check_out(out: Path, sources: list[Path], expected: str, overwrite: bool) -
     goes_on = not overwrite and made[1] == expected and not _finished(out)
     if goes_on:
         dry_run.output(out, dry_run.CONTINUED)
-    redone = not already_done(database, made[1], expected, overwrite)
+    redone = not already_done(database, made[1], expected, overwrite, differs=functools.partial(differs, made[1]))
     if redone or goes_on:
         (out / SUMMARY).unlink(missing_ok=True)
     if redone:

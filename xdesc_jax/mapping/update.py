@@ -26,6 +26,7 @@ from xdesc_jax.colmap.reference import reference_poses
 from xdesc_jax.descriptors import DescriptorSpec, stored
 from xdesc_jax.evaluate.poses import Scale, pose_errors
 from xdesc_jax.features.store import ImageFeatures, StoreWriter
+from xdesc_jax.files.changes import changes
 from xdesc_jax.files.claim import beside, claimed
 from xdesc_jax.files.journal import Journal
 from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, recorded, write_json
@@ -170,7 +171,9 @@ def update(
             settings["cameras"] = config_hash([cameras, test_cameras])
         expected, summary = config_hash(settings), out / SUMMARY
         found = recorded(summary)
-        if already_done(out, found, expected, overwrite, beside=[out / MODEL, out / FEATURES, out / REPORT]):
+        differs = partial(changes, summary, found, settings, inputs, kept="settings", names_kept=["inputs"])
+        files = [out / MODEL, out / FEATURES, out / REPORT]
+        if already_done(out, found, expected, overwrite, files, differs=differs):
             console.up_to_date(out)
             return out
         shown = {"map photos": len(sparse.names), "3D points": len(sparse.points), "new photos": len(cameras)}

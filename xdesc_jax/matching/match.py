@@ -20,10 +20,11 @@ from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.database import DatabaseReader, is_database
 from xdesc_jax.colmap.database_writer import DatabaseWriter
 from xdesc_jax.features.keypoints import check_nms
-from xdesc_jax.features.store import found_hash
 from xdesc_jax.features.weights import parse_weights
 from xdesc_jax.files import dry_run
+from xdesc_jax.files.changes import changes
 from xdesc_jax.files.claim import beside, claimed
+from xdesc_jax.files.hdf5 import found_attribute
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, write_json
 from xdesc_jax.matching import learned
 from xdesc_jax.matching.feature_set import FeatureSet, take_only
@@ -174,9 +175,6 @@ def match(
             config["nms"] = nms
         expected = config_hash(config)
         found = _found_hash(out) if out.exists() else None
-        if already_done(out, found, expected, overwrite, beside=[summary]):
-            console.up_to_date(out)
-            return out
         given: dict[str, Any] = {
             **files,
             "model": named,
@@ -188,6 +186,10 @@ def match(
         given |= {"ratio": ratio, "top": top, "only": only, "descriptor": descriptor, "backend": backend}
         given |= {"matcher": matcher, "weights": weights, "device": device, "min_score": min_score, "nms": nms}
         given |= {"photos": photos, "global_features": global_features}
+        differs = partial(changes, summary, found, config, given, names_kept=["settings"])
+        if already_done(out, found, expected, overwrite, beside=[summary], differs=differs):
+            console.up_to_date(out)
+            return out
         console.settings(f"xdesc match -> {out}", {**given, "pairs to match": len(plan.pairs)}, match)
         rows0 = Rows(first, translator, nms_px=nms)
         rows1 = Rows(second, translator, nms_px=nms) if other else rows0
@@ -276,7 +278,7 @@ def _retrieved(
 
 def _found_hash(out: Path) -> str | None:
     if out.suffix == ".h5":
-        return found_hash(out)
+        return found_attribute(out, "config_hash")
     with DatabaseReader(out) as reader:
         return reader.attributes.get("config_hash")
 

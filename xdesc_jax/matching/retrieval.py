@@ -16,6 +16,7 @@ import numpy as np
 
 from xdesc_jax import console, pretrained
 from xdesc_jax.descriptors import DescriptorSpec
+from xdesc_jax.files.changes import changes
 from xdesc_jax.files.claim import beside, claimed
 from xdesc_jax.files.journal import Journal
 from xdesc_jax.files.whole import already_done, atomic, config_hash, input_hash, recorded, write_json
@@ -105,10 +106,6 @@ def retrieve(
             config["only"] = config_hash([queries.names, known.names])
         expected = config_hash(config)
         found = recorded(summary)
-        if already_done(out, found, expected, overwrite):
-            console.up_to_date(out)
-            return out
-        shown = {"queries": len(queries), "database photos": len(known)}
         given: dict[str, Any] = {
             "features": features,
             "database": database,
@@ -118,6 +115,11 @@ def retrieve(
             "clusters": clusters,
         }
         given |= {"only": only, "descriptor": descriptor, "seed": seed}
+        differs = partial(changes, summary, found, config, given, names_kept=["settings"])
+        if already_done(out, found, expected, overwrite, differs=differs):
+            console.up_to_date(out)
+            return out
+        shown = {"queries": len(queries), "database photos": len(known)}
         console.settings(f"xdesc retrieve -> {out}", {**given, **shown}, retrieve)
         rows = Rows(known, translator)
         track = lambda names: console.track(names, "indexing", "photos")  # noqa: E731
@@ -197,11 +199,13 @@ def _retrieve_global(
     if only is not None:
         config["only"] = config_hash([queries.names, known.names])
     expected = config_hash(config)
-    if already_done(out, recorded(summary), expected, overwrite):
+    given = {"features": features, "database": database, "top": top, "apart": apart, "only": only}
+    found = recorded(summary)
+    differs = partial(changes, summary, found, config, given, names_kept=["settings"])
+    if already_done(out, found, expected, overwrite, differs=differs):
         console.up_to_date(out)
         return out
     counts = {"queries": len(queries.names), "database photos": len(known.names)}
-    given = {"features": features, "database": database, "top": top, "apart": apart, "only": only}
     console.settings(f"xdesc retrieve -> {out}", {**given, **counts}, retrieve)
     index = VladIndex(np.zeros((0, 0), np.float32), known.names, known.vectors)
     pairs = retrieved_pairs(queries.names, queries.vectors, index, top, ordered=bool(database), apart=apart)

@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,11 @@ from xdesc_jax import console, pretrained
 from xdesc_jax.colmap.database import DatabaseReader, is_database
 from xdesc_jax.colmap.database_file import database_hash
 from xdesc_jax.features.frames import of_features
-from xdesc_jax.features.store import FeatureStore, StoreWriter, found_hash
+from xdesc_jax.features.store import FeatureStore, StoreWriter
 from xdesc_jax.files import dry_run
 from xdesc_jax.files.arrays import open_array
+from xdesc_jax.files.changes import changes
+from xdesc_jax.files.hdf5 import found_attribute
 from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, input_hash, recorded, write_json
 from xdesc_jax.networks.frames import check as check_frames
 from xdesc_jax.networks.views import VIEW, View, parse
@@ -158,12 +161,14 @@ def _translate(
         config |= {} if positions is None else {"positions": input_hash(positions)}
         config |= {} if view is None else {"view": view.name}
         expected, summary = config_hash(config), out.with_name(out.name + ".json")
-        if already_done(out, _found_hash(out, kind, summary), expected, overwrite, beside=[summary]):
+        found = _found_hash(out, kind, summary)
+        paths = {"features": features, "model": inputs.named}
+        differs = partial(changes, summary, found, config, paths, names_kept=["inputs"])
+        if already_done(out, found, expected, overwrite, beside=[summary], differs=differs):
             console.up_to_date(out)
             return
         if dry_run.active():  # of several views
             return
-        paths = {"features": features, "model": inputs.named}
         told = {**paths, "source": name, "target": target, "packed": packed or None}
         told |= {} if view is None else {"view": view.name}
         console.settings(f"xdesc translate -> {out}", told)
@@ -241,7 +246,7 @@ def _found_hash(out: Path, kind: str, summary: Path) -> str | None:
         except ValueError:
             return None
     if kind == ".h5":
-        return found_hash(out)
+        return found_attribute(out, "config_hash")
     return recorded(summary)
 
 

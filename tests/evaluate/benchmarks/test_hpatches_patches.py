@@ -62,7 +62,7 @@ def test_a_finished_result_is_read_back_and_another_one_refused(patches, tmp_pat
     first = run(**asked)
     monkeypatch.setattr(hpatches_patches, "measured", None)
     assert run(**asked) == first
-    with pytest.raises(FileExistsError, match="another configuration"):
+    with pytest.raises(FileExistsError, match=r"another configuration \(pairs: 50 -> 51\)"):
         run(**{**asked, "pairs": 51})
 
 

@@ -172,7 +172,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_rows_that_are_left(posed, tmp_p
     first = run(**asked)
     assert calls.done == 5
     assert run(**asked) == first and calls.done == 5
-    with pytest.raises(FileExistsError, match="another configuration"):
+    with pytest.raises(FileExistsError, match=r"another configuration \(seed: 0 -> 1\)"):
         run(**asked, seed=1)
 
 

@@ -43,7 +43,7 @@ def test_columns_of_a_further_table_stand_below_under_its_title(tmp_path, capsys
     first, second = tables.markdown(result).split("\nThose <left> out\n\n")
     assert first == tables.markdown(RESULT)
     assert second.splitlines() == ["| row | outliers |", "|---|---|", "| sift | 7 |", "| mine | 7 |"]
-    run_folder.write(tmp_path, result, "hash", "Best.", [], Settings.of({}))
+    run_folder.write(tmp_path, result, {"hash": "0"}, "Best.", [], Settings.of({}))
     assert results.read(tmp_path) == result
     tables.show(results.read(tmp_path))
     assert "Those <left> out" in capsys.readouterr().out
@@ -55,14 +55,14 @@ def test_columns_of_a_further_table_stand_below_under_its_title(tmp_path, capsys
 
 
 def test_a_result_is_read_as_it_was_written(tmp_path):
-    run_folder.write(tmp_path, RESULT, "hash", "Best.", [], Settings.of({"seed": 0}))
+    run_folder.write(tmp_path, RESULT, {"hash": "0"}, "Best.", [], Settings.of({"seed": 0}))
     assert results.read(tmp_path) == RESULT == results.read(tmp_path / results.RESULT)
     assert "82.5" in (tmp_path / run_folder.TABLE).read_text() and "82.5" in (tmp_path / run_folder.REPORT).read_text()
 
 
 @pytest.mark.parametrize("change", [{"version": 7}, {"rows": [{"no": 1}]}, {"columns": None}])
 def test_what_is_no_result_is_told_with_its_file(tmp_path, change):
-    run_folder.write(tmp_path, RESULT, "hash", "Best.", [], Settings.of({}))
+    run_folder.write(tmp_path, RESULT, {"hash": "0"}, "Best.", [], Settings.of({}))
     file = tmp_path / results.RESULT
     file.write_text(json.dumps(json.loads(file.read_text()) | change))
     with pytest.raises(ValueError, match="result.json: holds no"):

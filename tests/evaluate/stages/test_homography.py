@@ -45,7 +45,7 @@ def test_finished_work_is_read_back_and_another_configuration_refused(
 ):
     out = tmp_path / "out"
     first = homography(scene_folder, out=out, features=(feature_folder,), model=model)
-    with pytest.raises(FileExistsError, match="another configuration"):
+    with pytest.raises(FileExistsError, match=r"another configuration \(model: .* -> None\)"):
         homography(scene_folder, out=out, features=(feature_folder,))
     monkeypatch.setattr(command, "evaluate", lambda *_: pytest.fail("evaluated again"))
     assert homography(scene_folder, out=out, features=(feature_folder,), model=model) == first

@@ -167,6 +167,10 @@ def test_what_cannot_be_learnt_is_refused_before_anything_is_written(toy_records
         ({"model.hidden": (16,)}, {"init": teacher}, r"--init: encoder/toy-.* has layers .*, the configuration wants"),
         ({"descriptors": ("toy-unit", "absent")}, {}, r"--distill: the model has no encoder of \['absent'\], .*-bits"),
         ({"model.kind": "pair"}, {}, "--distill: pair networks have no joint space"),
+        (
+            {"loss.alpha": 0.3, "loss.variant": "linear"}, {},
+            r"--distill: settings of the loss have no effect \(loss.alpha 0.3, loss.variant linear\)",
+        ),
         ({"inputs": "patches", "descriptors": ("sift",)}, {}, "--distill: inputs is 'patches', expected 'columns'"),
     ]:  # fmt: skip
         with pytest.raises(ValueError, match=message):

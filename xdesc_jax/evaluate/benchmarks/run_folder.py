@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from xdesc_jax import console
 from xdesc_jax.evaluate.benchmarks import results, tables
 from xdesc_jax.evaluate.benchmarks.protocol import Benchmark
 from xdesc_jax.evaluate.benchmarks.results import RESULT, VERSION, Result
+from xdesc_jax.files.changes import changes
 from xdesc_jax.files.claim import claimed, inside
 from xdesc_jax.files.journal import Journal
 from xdesc_jax.files.whole import already_done, atomic, recorded, write_json
@@ -25,6 +27,7 @@ from xdesc_jax.reports.settings import Settings, defaults_of
 
 TABLE, REPORT = "table.md", "report.html"
 JOURNAL = ".rows.journal"
+ASKED = "asked"  # key of the settings as they were told, by which a refusal says what differs
 Page = tuple[str, Sequence[Section]]  # the answer, and what follows the table
 
 
@@ -53,11 +56,14 @@ def carry_out(
     """
     console.settings(f"xdesc benchmark run {benchmark.name} -> {out}", told, stage)
     beside = [out / TABLE, out / REPORT]
-    if not already_done(out / RESULT, recorded(out / RESULT, "hash"), expected, overwrite, beside):
+    found = recorded(out / RESULT, "hash")
+    differs = functools.partial(changes, out / RESULT, found, told, kept=ASKED, hash_kept="hash")
+    if not already_done(out / RESULT, found, expected, overwrite, beside, differs=differs):
         with _journal(benchmark, out, expected, overwrite) as kept:
             result = measure(kept)
             sentence, sections = page(result)
-            write(out, result, expected, sentence, sections, Settings.of(result.settings, defaults_of(stage)))
+            used = Settings.of(result.settings, defaults_of(stage))
+            write(out, result, {"hash": expected, ASKED: dict(told)}, sentence, sections, used)
     return _show(out)
 
 
@@ -76,16 +82,16 @@ def _journal(benchmark: Benchmark, out: Path, expected: str, overwrite: bool) ->
 
 
 def write(
-    out: Path, result: Result, expected: str, sentence: str, sections: Sequence[Section], used: Settings
+    out: Path, result: Result, asked: Mapping[str, Any], sentence: str, sections: Sequence[Section], used: Settings
 ) -> None:  # fmt: skip
-    """Writes the three files; the result's tables come first on the page."""
+    """Writes the three files, `result.json` with what was `asked` for; the result's tables come first on the page."""
     with atomic(out / TABLE) as temporary:
         temporary.write_text(tables.markdown(result), encoding="utf-8")
     write_page(
         out / REPORT, result.title, Answer(sentence), [*tables.page_sections(result), *sections], settings=used,
         provenance={"made by": f"xdesc benchmark run {result.benchmark}", "data": dict(result.data)},
     )  # fmt: skip
-    write_json(out / RESULT, {"version": VERSION, "hash": expected, **dataclasses.asdict(result)})
+    write_json(out / RESULT, {"version": VERSION, **asked, **dataclasses.asdict(result)})
 
 
 def _show(out: Path) -> Result:

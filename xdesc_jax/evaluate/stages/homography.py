@@ -7,6 +7,7 @@ calls extraction, and only where no features are given.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from xdesc_jax.evaluate.photos import spec_by_name
 from xdesc_jax.evaluate.scenes import Scene, find_scenes
 from xdesc_jax.features.store import FeatureStore
 from xdesc_jax.files import dry_run
+from xdesc_jax.files.changes import changes
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, input_hash, read_json, write_json
 from xdesc_jax.reports.settings import Settings, defaults_of
 from xdesc_jax.translation.translator import Translator
@@ -111,8 +113,7 @@ def homography(
     console.settings(f"xdesc evaluate homography -> {out}", told, homography)
     expected = config_hash([scene_config(found), hashes, model_hash])
     path = out / RESULTS
-    recorded = None if overwrite or not path.exists() else _found_hash(path)
-    if already_done(path, recorded, expected, overwrite):
+    if _is_done(path, expected, settings, overwrite):
         results = [Result.from_dict(value) for value in read_json(path)["results"]]
     else:
         results = evaluate(found, stores, translator)
@@ -146,12 +147,11 @@ def _across(
     told |= {"features": list(queries.values()), "other": list(databases.values())}
     console.settings(f"xdesc evaluate homography -> {out}", told, homography)
     expected = config_hash(["across", scene_config(scenes), *hashes, model_hash])
-    recorded = None if overwrite or not path.exists() else _found_hash(path)
-    if already_done(path, recorded, expected, overwrite):
+    settings = {name: str(value) for name, value in told.items()} | {"sha256 of": [*hashes, model_hash]}
+    if _is_done(path, expected, settings, overwrite):
         found = Across.from_dict(read_json(path))
     else:
         found = evaluate_across(scenes, queries, databases, translator)
-        settings = {name: str(value) for name, value in told.items()} | {"sha256 of": [*hashes, model_hash]}
         with console.status("drawing the report"):
             write_report(out / REPORT, found, settings, pairs, len(scenes))
         write_json(path, {"hash": expected, "settings": settings, **found.to_dict()})
@@ -159,6 +159,13 @@ def _across(
         console.table(title, heads, rows)
     console.result(out, figures=path, report=out / REPORT)
     return found
+
+
+def _is_done(path: Path, expected: str, settings: Mapping[str, Any], overwrite: bool) -> bool:
+    """Whether this very result is there; raises FileExistsError for another configuration's, with what differs."""
+    found = None if overwrite or not path.exists() else _found_hash(path)
+    differs = functools.partial(changes, path, found, settings, kept="settings", hash_kept="hash")
+    return already_done(path, found, expected, overwrite, differs=differs)
 
 
 def _found_hash(path: Path) -> str | None:

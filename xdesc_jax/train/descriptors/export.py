@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from xdesc_jax import __version__, console
 from xdesc_jax.features.weights import write_arrays
+from xdesc_jax.files.changes import changes
 from xdesc_jax.files.fields import from_dict
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, read_json, recorded, write_json
 from xdesc_jax.train.descriptors.config import DescriptorConfig
@@ -64,7 +66,9 @@ def export_descriptor(
         trained = load_descriptor(run, which)
     card_path, expected = out.with_suffix(".json"), config_hash([trained.settings["hash"], trained.position.step])
     found = recorded(card_path, "export_hash")
-    if already_done(out, found, expected, overwrite):
+    config = {"run_hash": trained.settings["hash"], "steps": trained.position.step}
+    differs = partial(changes, card_path, found, config, kept=None, hash_kept="export_hash")
+    if already_done(out, found, expected, overwrite, differs=differs):
         console.up_to_date(out)
         return out
     with console.status("checking the weights in float16"):

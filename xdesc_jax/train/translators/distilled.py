@@ -14,9 +14,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from xdesc_jax.config import ContextConfig, TrainConfig
+from xdesc_jax.config import ContextConfig, LossConfig, TrainConfig
 from xdesc_jax.descriptors import DescriptorSpec
-from xdesc_jax.files.fields import replaced
+from xdesc_jax.files.fields import differing, replaced
 from xdesc_jax.networks import mlp
 from xdesc_jax.networks.mlp import Networks
 from xdesc_jax.train.translators.frozen import freeze_members
@@ -32,13 +32,19 @@ def taught(config: TrainConfig, held: Mapping[str, DescriptorSpec], teacher: Bun
         teacher: the model; gives frame, harmonics and width of the joint space, and how many neighbours both look at.
 
     Raises:
-        ValueError: a teacher or a configuration of pairs, or descriptors that the teacher does not embed, or knows
-            otherwise than the records.
+        ValueError: a teacher or a configuration of pairs, settings of a loss, of which none is computed, or descriptors
+            that the teacher does not embed, or knows otherwise than the records.
     """
     if teacher.kind != "encoder_decoder" or config.model.kind != "encoder_decoder":
         raise ValueError("--distill: pair networks have no joint space, expected a model of encoders and decoders")
     if config.inputs == "patches":
         raise ValueError("--distill: inputs is 'patches', expected 'columns', rows as the teacher takes them")
+    if idle := differing(dataclasses.asdict(LossConfig()), dataclasses.asdict(config.loss), "loss."):
+        told = ", ".join(f"{name} {value}" for name, (_, value) in idle.items())
+        raise ValueError(
+            f"--distill: settings of the loss have no effect ({told}): encoders learn the distance to the model's "
+            "embeddings; leave them at their defaults"
+        )
     embedded = [name for name in teacher.specs if f"encoder/{name}" in teacher.networks]
     if strange := [name for name in config.descriptors if name not in embedded]:
         raise ValueError(f"--distill: the model has no encoder of {strange}, it has those of {', '.join(embedded)}")
