@@ -53,12 +53,15 @@ def test_the_version_is_the_package_s(capsys):
             ["match", "a", "b", "--paris", "x"],
             "Unknown option: --paris. Did you mean --pairs? See `xdesc match --help`.",
         ),
-        (["match", "a", "b", "--pairs"], "--pairs requires an argument. See `xdesc match --help`."),
+        (["match", "a", "b", "--pairs"], "parameter --pairs requires an argument. See `xdesc match --help`."),
         (
             ["match", "a", "b"],
-            "xdesc match requires --pairs (usage: xdesc match FEATURES... OUT --pairs PAIRS [OPTIONS]).",
+            "error: xdesc match needs --pairs (usage: xdesc match FEATURES... OUT --pairs PAIRS [OPTIONS]).",
         ),
-        (["train", "--data", "d"], "requires --workdir (usage: xdesc train --data DATA --workdir WORKDIR [OPTIONS])."),
+        (
+            ["train", "--data", "d"],
+            "xdesc train needs --workdir (usage: xdesc train --data DATA --workdir WORKDIR [OPTIONS]).",
+        ),
         (["match", "a", "b", "--pairs", "x", "--mode", "embde"], 'Did you mean "embed"? See `xdesc match --help`.'),
         (["train", "--data", "d", "--workdir", "w", "--epochs", "many"], 'unable to convert "many" into int'),
         (["match", "a", "--pairs", "x"], "xdesc match expects FEATURES... OUT. See `xdesc match --help`."),

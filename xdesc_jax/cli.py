@@ -261,7 +261,7 @@ def _slip(error: CycloptsError, said: str) -> str:
     if isinstance(error, UnusedCliTokensError) and error.target and error.unused_tokens:
         found = f"{said} expects {usage(error.target) or 'no paths'}, found also {' '.join(error.unused_tokens)}."
     elif missing is not None and error.target and missing.field_info.is_keyword:
-        found = f"{said} requires {missing.name} (usage: {said} {usage(error.target, options=True)})."
+        found = f"{said} needs {missing.name} (usage: {said} {usage(error.target, options=True)})."
     elif missing is not None and error.target:
         found = f"{said} expects {usage(error.target)}."
     return f"{found} See `{said} --help`."
