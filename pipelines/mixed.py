@@ -5,8 +5,8 @@
 A map of COLMAP's SIFT serves devices that send XFeat or ALIKED, and the other way round. Rows of all descriptors stand
 at COLMAP's keypoints, and those of the networks at each network's own, too, where it looks when it is used. Three
 descriptors make the joint space; the others are trained with them from there, and then added to that very space, in
-which those that maps hold learn on at last, against more negatives of the same photo. SCENES
-give the figures of the card, OTHER_SCENES (`xdesc scenes`, of photos kept out of training) the matching ratios.
+which six of the eight learn on at last, against more negatives of the same photo. SCENES give the figures of the card,
+OTHER_SCENES (`xdesc scenes`, of photos kept out of training) the matching ratios.
 Finished steps are skipped, and rendering, extraction and training go on where they stopped. Needs the extra `learned`
 and its weights (`xdesc weights install xfeat aliked-n16rot aliked-n16 disk`), of which DISK's takes the most time.
 """
@@ -33,7 +33,7 @@ from xdesc_jax.train.translators.run import train
 
 KEYPOINTS = "colmap"
 ADDED = ("aliked-n16", "disk", "opencv-sift", "orb", "brief")
-OF_MAPS = ("colmap-sift", "opencv-sift", "orb")
+FURTHER = (("colmap-sift", "opencv-sift", "orb"), ("disk", "aliked-n16", "brief"))  # learn on together
 
 
 def mixed(
@@ -76,7 +76,7 @@ def mixed(
         )  # fmt: skip
     paired = tuple(out / "features" / keypoints for keypoints in sets)
     records(out / "records", paired=paired, format="npy", split_by="folder")
-    models = {n: out / f"{n}.safetensors" for n in ("first", "second", "together", "added", "mixed-raw", "mixed")}
+    models = {n: out / f"{n}.safetensors" for n in ("first", "second", "together", "added", "mixed")}
     train(config, out / "records", out / "first")
     export(out / "first", models["first"], which="latest")
     train(again(config), out / "records", out / "second", init=models["first"])
@@ -88,20 +88,24 @@ def mixed(
         init=models["second"], freeze="all", add=ADDED, start=models["together"],
     )  # fmt: skip
     export(out / "added", models["added"], which="latest", dtype="float16")
-    train(
-        further(config), out / "records", out / "further",
-        init=models["added"], freeze="all", retrain=OF_MAPS, start=models["added"],
-    )  # fmt: skip
-    raw, model = models["mixed-raw"], models["mixed"]
-    export(out / "further", raw, which="latest", dtype="float16")
+    trainings, latest = [out / name for name in ("first", "second", "together", "added")], models["added"]
+    for number, some in enumerate(FURTHER, 1):
+        trainings.append(out / f"further-{number}")
+        train(
+            further(config), out / "records", trainings[-1],
+            init=latest, freeze="all", retrain=some, start=latest,
+        )  # fmt: skip
+        latest = out / f"further-{number}.safetensors"
+        export(trainings[-1], latest, which="latest", dtype="float16")
+    model = models["mixed"]
     calibrate(
-        raw, calibration, out=model, keypoints=KEYPOINTS, max_keypoints=MAX_KEYPOINTS, weights=weights, overwrite=True
-    )
+        latest, calibration, out=model, keypoints=KEYPOINTS, max_keypoints=MAX_KEYPOINTS, weights=weights,
+        overwrite=True,
+    )  # fmt: skip
     results = homography(
         scenes, out=out / "homography", model=model, keypoints=KEYPOINTS, max_keypoints=MAX_KEYPOINTS,
         descriptors=names, weights=weights, processes=processes,
     )  # fmt: skip
-    trainings = [out / name for name in ("first", "second", "together", "added", "further")]
     write_json(model.with_suffix(".json"), card("mixed", model, trainings, results) | {"keypoints": KEYPOINTS})
     console.result(model)
     return model
@@ -134,7 +138,7 @@ def added(config: TrainConfig) -> TrainConfig:
 
 
 def further(config: TrainConfig) -> TrainConfig:
-    """Those that maps hold once more in the same space, each quarter of a batch of one photo."""
+    """Some of them once more in the same space, each quarter of a batch of one photo."""
     steps = dataclasses.replace(config.optimizer, learning_rate=5e-4, warmup_steps=50)
     return dataclasses.replace(added(config), descriptors=(), data_seed=5, rows_a_photo=128, optimizer=steps)
 
