@@ -9,6 +9,7 @@ while [ $# -gt 0 ] && [ "$1" != "--" ]; do versions+=("$1"); shift; done
 [ "${1:-}" = "--" ] && shift
 [ ${#versions[@]} -gt 0 ] || versions=(3.11 3.12 3.13)
 WITHOUT_TENSORFLOW="tests/test_imports.py tests/networks tests/translation tests/matching tests/features/test_store.py
+  tests/features/test_store_refused.py
   tests/data/test_columns.py tests/data/test_resident.py tests/train/translators/test_step.py"
 failed=()
 for version in "${versions[@]}"; do

@@ -43,6 +43,10 @@ import pytest
 
 from tests.support.compiled import Compiled
 
+# A collection when 700 objects are new, as by default, comes hundreds of times a second where modules are imported and
+# functions traced, and finds next to nothing.
+gc.set_threshold(50_000, 20, 50)
+
 # Many tests compile the same functions, so they share what is compiled, and the processes that they start do, too.
 compiled = Compiled.shared()
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(compiled.own)

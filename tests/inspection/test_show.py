@@ -2,74 +2,17 @@
 
 from __future__ import annotations
 
-import sqlite3
-
 import h5py
 import numpy as np
 import pytest
 from PIL import Image
 
 from tests.support.html_page import HtmlPage
+from tests.support.shown_files import BITS, A, B, C, run, write_features, write_matches
 from xdesc_jax.cli import main
-from xdesc_jax.colmap.bindings.api import pycolmap
-from xdesc_jax.descriptors import DescriptorSpec, binary_spec, unit_rows
-from xdesc_jax.features.store import ImageFeatures, StoreWriter
 from xdesc_jax.inspection import match_drawing, match_page
 from xdesc_jax.inspection.shown_matches import ListedPair, ShownMatches, match_ratios, opened
-from xdesc_jax.matching.matches import MatchWriter
 from xdesc_jax.matching.routes import Router
-
-SIZE = (64, 48)
-A, B, C = "a b.png", "sub/é.png", "c.png"
-OWN, BITS = DescriptorSpec("own", 16), binary_spec("bits", 40)
-
-
-def write_features(path, names, spec=OWN, rows=30, seed=0, size=SIZE):
-    """Rows of the photos resemble each other, so that many match."""
-    rng = np.random.default_rng(seed)
-    common = rng.normal(size=(rows, 16))
-    with StoreWriter(path, spec) as writer:
-        for name in names:
-            if spec.binary:
-                x = rng.integers(0, 256, (rows, spec.stored_width), dtype=np.uint8) | 1
-            else:
-                x = unit_rows(common + 0.5 * rng.normal(size=common.shape)).astype(np.float32)
-            xy = rng.uniform(1, 46, (rows, 2)).astype(np.float32)
-            writer.write(name, ImageFeatures(xy, x, np.ones(rows, bool), size))
-    return path
-
-
-def write_photos(folder, names, size=SIZE):
-    rng = np.random.default_rng(7)
-    for name in names:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        small = rng.integers(0, 256, (6, 8, 3), dtype=np.uint8)
-        Image.fromarray(small).resize(size, Image.Resampling.BICUBIC).save(folder / name)
-    return folder
-
-
-def write_matches(path, pairs, rows=30, **attributes):
-    with MatchWriter(path, attributes) as writer:
-        for (a, b), indices in pairs.items():
-            indices = np.array(indices, np.int32).reshape(-1, 2)
-            writer.write(a, b, rows, indices, np.linspace(0.9, 0.5, len(indices)).astype(np.float32))
-    return path
-
-
-@pytest.fixture
-def made(tmp_path):
-    """Features, photos and matches of three photos: 20 matches, 5, and none."""
-    features = write_features(tmp_path / "f.h5", [A, B, C])
-    pairs = {
-        (A, B): [(i, i) for i in range(20)],
-        (A, C): [(i, (i + 1) % 30) for i in range(5)],
-        (B, C): [],
-    }
-    return features, write_matches(tmp_path / "m.h5", pairs), write_photos(tmp_path / "photos", [A, B, C])
-
-
-def run(*words):
-    return main(["show", *map(str, words)])
 
 
 def read_pair(files, names, min_score=None):
@@ -299,28 +242,6 @@ def test_files_of_hloc_are_shown(made, tmp_path):
     assert run(tmp_path / "hloc.h5", tmp_path / "hm.h5", "--photos", photos) == 0
 
 
-@pytest.fixture
-def database(tmp_path):
-    """Three photos: a verified pair, of whose 6 matches 4 remain, and one that is not."""
-    path = tmp_path / "d.db"
-    rng = np.random.default_rng(0)
-    names = ["0.png", "1.png", "2.png"]
-    with pycolmap.Database.open(path) as db:
-        camera = db.write_camera(pycolmap.Camera(model="PINHOLE", width=64, height=48, params=[50.0, 50, 32, 24]))
-        for name in names:
-            image = db.write_image(pycolmap.Image(name=name, camera_id=camera))
-            xy = rng.uniform(1, 46, (9, 2)).astype(np.float32)
-            db.write_keypoints(image, xy)
-            data = rng.integers(1, 60, (9, 128), dtype=np.uint8)
-            kind = pycolmap.FeatureExtractorType.SIFT
-            db.write_descriptors(image, pycolmap.FeatureDescriptors(type=kind, data=data))
-        rows = np.array([[i, i] for i in range(6)], np.uint32)
-        db.write_matches(1, 2, rows)
-        db.write_matches(1, 3, rows[:2])
-        db.write_two_view_geometry(1, 2, pycolmap.TwoViewGeometry(config=2, inlier_matches=rows[2:]))
-    return path, write_photos(tmp_path / "photos", names)
-
-
 def test_a_database_shows_verified_pairs_apart_and_what_was_refused(database, tmp_path):
     path, photos = database
     with opened([path]) as (first, second, source):
@@ -343,104 +264,3 @@ def test_a_database_takes_the_matches_of_a_file(database, tmp_path):
     path, _ = database
     found = read_pair([path, write_matches(tmp_path / "m.h5", {("1.png", "2.png"): [(8, 0)]}, 9)], ("1.png", "2.png"))
     assert found.indices.tolist() == [[8, 0]] and found.ratios is not None
-
-
-# --- What is refused -------------------------------------------------------------------------------------------
-
-
-def refused(capsys, *words):
-    assert run(*words) == 2
-    return " ".join(capsys.readouterr().err.split())
-
-
-def test_a_missing_photo_is_named(made, capsys, tmp_path):
-    features, matches, photos = made
-    (photos / B).unlink()
-    assert f"{photos / B}: no such photo" in refused(capsys, features, matches, "--photos", photos)
-    assert not (tmp_path / "m.h5.html").exists()
-
-
-def test_photos_of_another_size_are_refused(made, capsys, tmp_path):
-    features, matches, photos = made
-    write_photos(photos, [A], (48, 64))
-    text = refused(capsys, features, matches, "--photos", photos, "--out", tmp_path / "x.png")
-    assert f"{photos / A}: has 48 x 64 px, but the features of {A!r} in {features} were made on 64 x 48 px" in text
-    assert "it is turned" in text and not (tmp_path / "x.png").exists()
-
-
-def test_keypoints_outside_a_photo_of_unknown_size_are_refused(made, capsys, tmp_path):
-    _, matches, photos = made
-    features = write_features(tmp_path / "n.h5", [A, B, C], size=(0, 0))
-    write_photos(photos, [A], (20, 20))
-    assert "has 20 x 20 px, but keypoints of 'a b.png'" in refused(capsys, features, matches, "--photos", photos)
-
-
-def test_rows_that_a_photo_does_not_have_are_refused(made, capsys, tmp_path):
-    features, _, photos = made
-    bad = write_matches(tmp_path / "bad.h5", {(A, B): [(0, 30)]})
-    assert f"use row 30 of {B!r}, which has 30 keypoints" in refused(capsys, features, bad, "--photos", photos)
-
-
-def test_rows_of_a_database_that_a_photo_does_not_have_are_refused(database, capsys):
-    path, photos = database
-    with sqlite3.connect(path) as db:
-        db.execute(
-            "UPDATE matches SET data = ? WHERE pair_id % 2147483647 = 3", (np.array([0, 9, 1, 1], "u4").tobytes(),)
-        )
-    db.close()
-    assert "use row 9 of '2.png', which has 9 keypoints" in refused(capsys, path, "--photos", photos)
-
-
-def test_files_in_the_wrong_order_are_refused(made, capsys, tmp_path):
-    features, _, photos = made
-    second = write_features(tmp_path / "s.h5", [A, B], rows=40, seed=3)
-    matches = write_matches(tmp_path / "two.h5", {(A, B): [(5, 5)]})
-    text = refused(capsys, second, features, matches, "--photos", photos)
-    assert "are of 30 keypoints" in text and "has 40: give the features that were matched, in the order" in text
-
-
-def test_matches_of_other_photos_are_refused(made, capsys, tmp_path):
-    features, _, photos = made
-    other = write_matches(tmp_path / "o.h5", {("x.png", "y.png"): [(0, 0)]})
-    text = refused(capsys, features, other, "--photos", photos)
-    assert f"{other}: is of other photos than {features}" in text and "x.png" in text
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--photos", "{p}"], "xdesc show expects INPUTS"),
-        (["{f}", "--photos", "{p}"], "matches are shown with their features"),
-        (["{f}", "{f}", "--photos", "{p}"], "holds features, expected the match file at the end"),
-        (["{f}", "{m}", "--photos", "{p}/none"], "none: no such folder of photos"),
-        (["{f}", "{p}/none.h5", "--photos", "{p}"], "none.h5: no such file"),
-        (["{f}", "{m}", "--photos", "{p}", "--pair", "c.png", "z.png"], "--pair names 1 photos that are not in"),
-        (["{f}", "{m}", "--photos", "{p}", "--pair", "c.png", "c.png"], "holds no matches of 'c.png' and 'c.png'"),
-        (["{f}", "{m}", "--photos", "{p}", "--out", "{m}"], "is the input itself"),
-        (["{f}", "{m}", "--photos", "{p}", "--out", "{p}/x.pdf"], "x.pdf: expected a page (.html)"),
-        (["{f}", "{m}", "--photos", "{p}", "--most", "0"], "--most 0"),
-        (["{f}", "{m}", "--photos", "{p}", "--query", "c.png"], "--query and --map are for the folder"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_shown_is_one_line(made, capsys, words, message):
-    features, matches, photos = made
-    assert message in refused(capsys, *(word.format(f=features, m=matches, p=photos) for word in words))
-
-
-def test_scores_are_not_asked_of_a_database(database, capsys):
-    path, photos = database
-    assert "a database holds no scores" in refused(capsys, path, "--photos", photos, "--min-score", 0.5)
-
-
-@pytest.mark.parametrize(
-    ("name", "drawn"),
-    [("a$_$b.jpg", "a$_$b.jpg"), ("日本/é.jpg", "\\u65e5\\u672c/é.jpg"), ("\U00020000.jpg", "\\u20000.jpg")],
-)
-def test_names_with_signs_of_formulas_and_letters_that_the_font_lacks_are_drawn(name, drawn):
-    photo, xy = np.full((40, 60, 3), 99, np.uint8), np.zeros((3, 2))
-    shown = match_drawing.Drawing(
-        (photo, photo), (xy, xy), np.zeros((1, 2), int), None, np.zeros((0, 2), int),
-        match_drawing.Scale("ratio", 0.0, 1.0),
-    )  # fmt: skip
-    assert match_drawing.match_figure(shown, name, "1 match", "png").startswith(b"\x89PNG")
-    assert match_drawing.drawable(name) == drawn

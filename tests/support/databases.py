@@ -8,8 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
+from xdesc_jax import cli
 from xdesc_jax.colmap.bindings.api import pycolmap
+from xdesc_jax.colmap.database_writer import DatabaseWriter
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, get_spec
+from xdesc_jax.translation import database as translate_database
 from xdesc_jax.translation.bundle import Bundle
 from xdesc_jax.translation.deviation import RowStatistics
 
@@ -126,3 +129,25 @@ def state(folder: Path) -> dict[str, tuple[str, int]]:
         for p in folder.rglob("*")
         if p.is_file()
     }
+
+
+def run(*arguments):
+    """The exit status of `xdesc translate`."""
+    return cli.main(["translate", *map(str, arguments)])
+
+
+# --- Going on ----------------------------------------------------------------------------------------------
+
+
+def interrupt(monkeypatch, images):
+    """Stops the translation behind so many images, each of which is kept."""
+    monkeypatch.setattr(translate_database, "COMMIT_SECONDS", 0)
+    kept = DatabaseWriter.checkpoint
+    count = iter(range(images))
+
+    def stop(self):
+        kept(self)
+        if next(count, None) == images - 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(DatabaseWriter, "checkpoint", stop)

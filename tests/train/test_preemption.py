@@ -44,9 +44,7 @@ def losses(run: Path) -> dict[int, float]:
     return {line["step"]: line["loss"] for line in lines if "loss" in line}
 
 
-@pytest.mark.parametrize(
-    "together, by, status", [(1, signal.SIGTERM, 0), (2, signal.SIGTERM, 0), (1, signal.SIGINT, 130)]
-)
+@pytest.mark.parametrize("together, by, status", [(1, signal.SIGTERM, 0), (2, signal.SIGINT, 130)])
 def test_a_terminated_run_is_saved_and_ends_as_an_uninterrupted_one(
     straight, toy_records, toy_config, tmp_path, monkeypatch, capsys, together, by, status
 ):

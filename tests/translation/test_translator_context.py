@@ -19,10 +19,9 @@ from tests.support.context_translators import (
     positions,
     turning_translator,
 )  # fmt: skip
-from tests.support.databases import sift_rows
+from tests.support.databases import interrupt, sift_rows
 from tests.support.framed_translators import ROUTES, SPECS, frames, rows
 from tests.support.small_translators import layers
-from tests.translation.test_database import interrupt
 from xdesc_jax import cli
 from xdesc_jax.colmap.database import DatabaseReader
 from xdesc_jax.descriptors import get_spec, stored, unit_rows

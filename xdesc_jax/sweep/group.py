@@ -32,7 +32,7 @@ from xdesc_jax.train.run_directory import resumed
 from xdesc_jax.train.state import TrainState
 from xdesc_jax.train.translators import inputs, preparation
 from xdesc_jax.train.translators.population import member, population_step, stack, stack_hyper, stack_keys
-from xdesc_jax.train.translators.step import Hyper, first_state, hyper_of, keys_of
+from xdesc_jax.train.translators.step import Hyper, hyper_of, initialiser, keys_of, weights_key
 from xdesc_jax.train.translators.validation import population_validator
 
 
@@ -123,7 +123,8 @@ def _begin(
     checkpoints: Checkpoints, plain: Networks, members: Sequence[Member], runs: Sequence[MemberRun], first: Position
 ) -> tuple[TrainState, Position]:
     """The population's latest checkpoint, or its members' states at the start of this part."""
-    fresh = [jax.device_get(first_state(plain, m.config)) for m in members]
+    create = initialiser(plain, members[0].config)  # those with an average of weights are in groups of their own
+    fresh = [jax.device_get(create(weights_key(m.config))) for m in members]
     found = resumed(checkpoints, stack(fresh, [0] * len(members)))
     if found is None:
         return stack([run.begin(s, first.step) for run, s in zip(runs, fresh, strict=True)], [0] * len(members)), first

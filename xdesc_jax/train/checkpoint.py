@@ -199,6 +199,7 @@ class Checkpoints:
                         raise
                     text = (str(error).splitlines() or [type(error).__name__])[0]
                     problems.append(f"step {step}: {text[:200]}")
+                gc.collect()  # what was to read the other arrays, while the logs are still
             warn(f"{self.directory}: checkpoint of step {step} cannot be used, trying another ({problems[-1]})")
         if problems:
             raise ValueError(f"{self.directory}: no checkpoint can be read ({'; '.join(problems)})")
@@ -271,7 +272,6 @@ def _quiet() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.collect()
         logging.disable(before)
 
 

@@ -4,74 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import sys
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from tests.support.fake_extractor import CALLS, DIES, FAILS, LACKS, LONG, Fake, rows_at
-from tests.support.textures import NAMES, assert_same, read, texture
-from xdesc_jax import cli, descriptors
+from tests.support.fake_extractor import Fake, rows_at
+from tests.support.spotted_photos import FACTOR, SIZE, given, spots
+from tests.support.textures import NAMES, assert_same, read
+from xdesc_jax import descriptors
 from xdesc_jax.data import open_source
 from xdesc_jax.data.records import records
-from xdesc_jax.descriptors import DescriptorSpec, get_spec, register
+from xdesc_jax.descriptors import DescriptorSpec, register
 from xdesc_jax.features.extract import ExtractSettings, configuration_keys, extract, extract_parts
 from xdesc_jax.features.extractors.process import BORDER_PX, Extractors
-from xdesc_jax.features.images import UnreadablePhoto
-from xdesc_jax.features.store import FeatureStore, ImageFeatures, StoreWriter
+from xdesc_jax.features.store import FeatureStore
 from xdesc_jax.files.whole import read_json
 
-FACTOR = 0.37
-SIZE = (121, 97)
-
-
-@pytest.fixture(autouse=True)
-def names(monkeypatch):
-    """Two networks of one family."""
-    monkeypatch.setattr(descriptors, "_REGISTRY", dict(descriptors._REGISTRY))
-    for name in ("fake", "fake-b"):
-        register(DescriptorSpec(name, 2), "tests.support.fake_extractor:Fake", source="network")
-
-
-@pytest.fixture
-def weights(tmp_path):
-    """A weight file for each network, as the stage takes them."""
-    files = {"fake": tmp_path / "fake.npz", "fake-b": tmp_path / "fake-b.npz"}
-    for file, factor in zip(files.values(), (FACTOR, 2 * FACTOR), strict=True):
-        np.savez(file, factor=factor)
-    return tuple(f"{name}={file}" for name, file in files.items())
-
-
-@pytest.fixture
-def calls(tmp_path, monkeypatch):
-    """Lines that networks write, one a photo."""
-    file = tmp_path / "calls"
-    file.touch()
-    monkeypatch.setenv(CALLS, str(file))
-    return lambda: file.read_text().splitlines()
-
-
-def spots(folder, found: dict[str, list[tuple[int, int, int]]]):
-    """Photos of gray 100 with keypoints (x, y, score) for the extractor; gives their folder."""
-    for name, points in found.items():
-        photo = np.full(SIZE[::-1], 100, np.uint8)
-        for x, y, score in points:
-            photo[y, x : x + 2] = 255, score
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(photo).save(folder / name)
-    return folder
-
-
-def given(path, xy, scales=None, photos=NAMES):
-    """A file of the same keypoints for all photos."""
-    with StoreWriter(path, get_spec("brief")) as writer:
-        for name in photos:
-            rows, valid = np.zeros((len(xy), 64), np.uint8), np.ones(len(xy), bool)
-            oris = None if scales is None else np.zeros(len(xy))
-            writer.write(name, ImageFeatures(np.array(xy), rows, valid, SIZE, scales, oris))
-    return str(path)
-
+pytestmark = pytest.mark.usefixtures("names")
 
 # --- Rows at given keypoints -----------------------------------------------------------------------------
 
@@ -255,96 +205,6 @@ def test_the_report_sets_the_networks_time_beside_the_whole(photos, tmp_path, we
     assert 0 < seconds["networks"] < seconds["whole"]
     without = extract(photos, tmp_path / "b", descriptors=("opencv-sift",), keypoints="opencv")
     assert "seconds" not in read_json(without / "extract.json")
-
-
-# --- Refused ---------------------------------------------------------------------------------------------
-
-
-def test_a_photo_smaller_than_the_network_takes_is_left_out_or_refused(photos, tmp_path, weights, caplog):
-    Image.fromarray(texture(15, 40)).save(photos / "small.png")
-    words = {"descriptors": ("fake",), "keypoints": "fake", "weights": weights[:1]}
-    out = extract(photos, tmp_path / "out", **words)
-    told = "small.png: the photo has 40 x 15 px, but 'fake' needs at least 16 px a side"
-    assert told in caplog.text and told in read_json(out / "extract.json")["skipped"]["small.png"]
-    assert sorted(read(out, "fake")) == sorted(NAMES)
-    with pytest.raises(UnreadablePhoto, match=told):
-        extract(photos, tmp_path / "strict", **words, strict=True)
-
-
-def test_a_photo_that_no_one_can_read_is_left_out(photos, tmp_path, weights):
-    (photos / "broken.png").write_bytes(b"no photo")
-    out = extract(photos, tmp_path / "out", descriptors=("fake",), keypoints="fake", weights=weights[:1])
-    assert list(read_json(out / "extract.json")["skipped"]) == ["broken.png"]
-
-
-def test_cuda_is_demanded_before_any_work(photos, tmp_path, weights, calls):
-    words = {"descriptors": ("fake",), "keypoints": "opencv", "weights": weights[:1]}
-    with pytest.raises(ValueError, match=r"device 'cuda' was demanded, but torch .*; pass --device cpu"):
-        extract(photos, tmp_path / "out", **words, device="cuda")
-    assert calls() == [] and not list((tmp_path / "out").rglob("*.npz"))
-    with pytest.raises(ValueError, match="device is 'gpu', expected one of auto, cpu, cuda"):
-        extract(photos, tmp_path / "out", **words, device="gpu")
-
-
-def test_weights_that_the_network_refuses_are_told_as_it_tells_them(photos, tmp_path, weights):
-    np.savez(tmp_path / "fake.npz", factor=-1.0)
-    with pytest.raises(ValueError, match=r"fake.npz: factor is -1.0, expected more than 0"):
-        extract(photos, tmp_path / "out", descriptors=("fake",), keypoints="opencv", weights=weights[:1])
-
-
-@pytest.mark.parametrize(
-    ("first_pixel", "error", "message"),
-    [
-        (DIES, OSError, r"b.png \(121 x 97 px\): 'fake': the process of the networks ended with status 3"),
-        (FAILS, OSError, r"b.png \(121 x 97 px\): 'fake': failed \(RuntimeError: not enough memory\)$"),
-        (LACKS, ValueError, "b.png: 'fake' gave 1 rows for 2 keypoints"),
-        (LONG, ValueError, "b.png: computing 'fake': row 0 has norm 2, but 'fake' expects unit-length floats"),
-    ],
-)
-def test_what_goes_wrong_in_the_process_names_the_photo_and_keeps_finished_ones(
-    tmp_path, weights, calls, first_pixel, error, message
-):
-    photos = spots(tmp_path / "photos", {"a.png": [(10, 9, 90)], "b.png": [(10, 9, 90)]})
-    pixels = np.asarray(Image.open(photos / "b.png")).copy()
-    good = pixels.copy()
-    pixels[0, 0] = first_pixel
-    Image.fromarray(pixels).save(photos / "b.png")
-    points = given(tmp_path / "points.h5", [[20, 30], [40.5, 50]], photos=("a.png", "b.png"))
-    words = {"descriptors": ("fake",), "keypoints": points, "weights": weights[:1]}
-    with pytest.raises(error, match=message):
-        extract(photos, tmp_path / "out", **words)
-    done = len(calls())
-    Image.fromarray(good).save(photos / "b.png")
-    out = extract(photos, tmp_path / "out", **words)
-    assert len(read(out, "fake")) == 2 and len(calls()) == done + 1
-
-
-def test_an_error_of_the_process_is_one_line_at_the_command_line(photos, tmp_path, weights, capsys):
-    words = ["extract", str(photos), str(tmp_path / "out"), "--keypoints", "fake", "--descriptors", "fake"]
-    assert cli.main([*words, "--weights", weights[0], "--device", "cuda"]) == 2
-    shown = capsys.readouterr().err
-    assert "error: device 'cuda' was demanded" in shown and "Traceback" not in shown
-
-
-def test_without_torch_or_kornia_the_extra_is_named_before_any_work(photos, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "kornia", None)
-    message = r"'xfeat' is computed with torch and kornia, but .*kornia .* not installed; .*'xdesc-jax\[learned\]'"
-    with pytest.raises(ValueError, match=message):
-        extract(photos, tmp_path / "out", descriptors=("xfeat",), keypoints="opencv")
-
-
-def test_a_missing_weight_file_is_told_with_the_way_to_it(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDESC_DATA", str(tmp_path))
-    with pytest.raises(ValueError, match="install them with `xdesc weights install disk`, or give .* disk=FILE"):
-        configuration_keys(ExtractSettings(("disk",), "opencv"))
-
-
-@pytest.mark.parametrize("name", ["superpoint", "r2d2"])
-def test_a_descriptor_of_files_alone_is_not_computed(photos, tmp_path, name):
-    with pytest.raises(ValueError, match=f"'{name}' is registered without a function; its rows can only come from"):
-        extract(photos, tmp_path / "out", descriptors=(name,), keypoints="opencv")
-    with pytest.raises(FileNotFoundError, match=f"{name}: no such file; keypoints are 'colmap', 'opencv', a network's"):
-        extract(photos, tmp_path / "out", descriptors=("brief",), keypoints=name)
 
 
 # --- The process -----------------------------------------------------------------------------------------

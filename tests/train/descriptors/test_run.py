@@ -14,6 +14,7 @@ import pytest
 from tests.support.killed import kill_within
 from tests.support.pair_records import pair_records
 from tests.support.root import ROOT
+from tests.support.run_log import log_lines
 from xdesc_jax import cli
 from xdesc_jax.config import OptimizerConfig, load_config
 from xdesc_jax.data.mixture import Part
@@ -31,12 +32,6 @@ pytestmark = pytest.mark.usefixtures("thin_network")
 
 def weights(run: Path) -> list[np.ndarray]:
     return jax.tree.leaves(load_descriptor(run, "latest").net)
-
-
-def log_lines(run: Path) -> list[dict]:
-    """The log without what depends on the clock."""
-    lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in line.items() if k != "rows_per_second"} for line in lines]
 
 
 def test_a_run_learns_and_writes_its_record(descriptor_run):

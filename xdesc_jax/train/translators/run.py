@@ -31,7 +31,7 @@ from xdesc_jax.train.translators import inputs, preparation
 from xdesc_jax.train.translators.distilled import pupils, settings_of, taught, with_teacher
 from xdesc_jax.train.translators.frozen import check_start, freeze_members, keep_frozen, like, with_added, without
 from xdesc_jax.train.translators.inputs import Statistics
-from xdesc_jax.train.translators.step import create_state, first_state, hyper_of, keys_of
+from xdesc_jax.train.translators.step import create_state, hyper_of, initialiser, keys_of, weights_key
 from xdesc_jax.train.translators.validation import validator
 from xdesc_jax.train.translators.warmstart import check_fit, start_from_bundle
 from xdesc_jax.translation.bundle import Bundle
@@ -195,9 +195,10 @@ def _begin(
     statistics: Statistics,
 ) -> tuple[TrainState, Position]:
     """The state to start from: the latest good checkpoint, the model given, or fresh weights."""
-    state = first_state(networks, config)
-    if (found := resumed(checkpoints, state)) is not None:
+    create, key = initialiser(networks, config), weights_key(config)
+    if (found := resumed(checkpoints, jax.eval_shape(create, key))) is not None:
         return found
+    state = create(key)
     if bundle is not None:
         state = start_from_bundle(state, networks, bundle, rows, statistics.scale)
     return state, Position(0, 0, 0)

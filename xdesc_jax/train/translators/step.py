@@ -42,10 +42,19 @@ def keys_of(config: TrainConfig) -> Keys:
     return Keys(key_of(config.seed, Use.PERMUTATIONS), key_of(config.data_seed, Use.AUGMENTATION))
 
 
+def weights_key(config: TrainConfig) -> jax.Array:
+    """The key of a configuration's seed that fresh weights are drawn with."""
+    return key_of(config.seed, Use.WEIGHTS)
+
+
+def initialiser(networks: Networks, config: TrainConfig) -> jax.stages.Wrapped:
+    """What gives a fresh state for a key, on the default device; compiled once for all keys."""
+    return jax.jit(partial(create_state, networks, average=config.optimizer.ema > 0))
+
+
 def first_state(networks: Networks, config: TrainConfig) -> TrainState:
     """The state that a configuration's seed gives, on the default device."""
-    create = jax.jit(partial(create_state, networks, average=config.optimizer.ema > 0))
-    return create(key_of(config.seed, Use.WEIGHTS))
+    return initialiser(networks, config)(weights_key(config))
 
 
 class Hyper(NamedTuple):
