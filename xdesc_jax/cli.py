@@ -59,9 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if called[-1] == PIPELINE and behind and not behind[0].startswith("-"):
             called.append((*PIPELINE, behind[0]))
             prepare_pipeline(app, behind[0], tokens)
-        if not set(tokens).isdisjoint(
-            app.help_flags
-        ):  # a global option among the words of a stage hides the later ones
+        # A global option among the words of a stage would hide the later ones from --help.
+        if not set(tokens).isdisjoint(app.help_flags):
             words, behind = _divided(app, tokens)
             tokens = [*words, *behind, "--help"]
         app.meta(tokens)

@@ -76,6 +76,7 @@ def export(
         `out`.
 
     Raises:
+        FileNotFoundError: no such run or model file, nor a model of that name.
         FileExistsError: `out` is another model and `overwrite` is off.
         ValueError: no checkpoint, a package is missing, the file does not reproduce the networks to 1e-5, weights that
             float16 cannot hold, unknown names, or a model that the format cannot hold.

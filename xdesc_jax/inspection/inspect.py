@@ -151,7 +151,9 @@ def _matches(file: MatchFile) -> dict[str, Any]:
         pairs = file.pairs()
         counts = [len(file.indices(a, b)) for a, b in pairs]
     except (KeyError, AttributeError, ValueError) as error:
-        raise ValueError(f"{file.path}: an HDF5 file, but neither features nor matches of photos ({error})") from error
+        raise ValueError(
+            f"{file.path}: an HDF5 file, but neither features nor matches nor global features of photos ({error})"
+        ) from error
     return {
         "kind": "match file" if pairs else "empty HDF5 file",
         "images": len({name for pair in pairs for name in pair}),

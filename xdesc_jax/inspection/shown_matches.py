@@ -311,7 +311,7 @@ def _holds_features(path: Path) -> bool:
 def _stand_ins(named: NamedFiles, paths: Sequence[Path]) -> NamedFiles:
     """Descriptors to stand in for what nothing says of feature files, of the width of their rows where it can be told.
 
-    Each file has one of its own: nothing says that two hold the same.
+    Files of one width are taken to hold the same; nothing says that those of two widths do.
     """
     each = dict(named.each)
     for path in paths:

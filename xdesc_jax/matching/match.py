@@ -44,7 +44,7 @@ NEAREST: Literal["nearest"] = "nearest"
 Matcher = Literal["nearest", "lightglue"]
 Device = Literal["auto", "cpu", "cuda"]
 BACKENDS = {"numpy": "xdesc_jax.matching.nearest", "jax": "xdesc_jax.matching.nearest_jax"}
-PAIRS_A_PART = 50  # half a minute to a few of work, which is what a stopped run loses
+PAIRS_A_PART = 50  # half a minute of work to a few minutes, which is what a stopped run loses
 
 PairMatcher = Callable[[Rows, Rows, str, str, Route], PairMatches]
 

@@ -62,6 +62,7 @@ def figures_of(
 
 
 def tell(mode: str, figures: dict[str, Any]) -> None:
+    """Prints what `figures_of` and the plan count, and a row for each two descriptors."""
     console.figures(f"matches, mode {mode}", {k: v for k, v in figures.items() if k != "by_descriptors"})
     console.table(
         "by descriptors",

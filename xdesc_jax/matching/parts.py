@@ -1,4 +1,4 @@
-"""What has been matched so far: one part file some pairs.
+"""What has been matched so far: a part file for each few pairs.
 
 In: the matches of pairs, in the order of work. Out: files that appear whole or not at all, and the matches again
 when a run that was stopped goes on. Parts are private to one result and removed with it; match files and
