@@ -13,6 +13,7 @@ import pytest
 from tests.support.aligned_stores import write_store
 from xdesc_jax.data import open_source
 from xdesc_jax.data import resident as resident_module
+from xdesc_jax.data.around import Neighbourhood
 from xdesc_jax.data.records import records
 from xdesc_jax.data.resident import ResidentSet
 
@@ -55,14 +56,43 @@ def mixed(request, tmp_path_factory) -> Path:
 @pytest.mark.parametrize("having", [("brief",), ("tfeat",), ("brief", "tfeat"), ("brief", "sift", "tfeat")])
 def test_rows_without_any_of_the_descriptors_that_learn_are_passed_over(mixed, having, monkeypatch):
     monkeypatch.setattr(resident_module, "BLOCK_ROWS", 5)
-    every, some = ResidentSet(mixed, "train", 4), ResidentSet(mixed, "train", 4, having=having)
+    every, some = (
+        ResidentSet(mixed, "train", 4, shuffle=False, remainder="pad", **h) for h in ({}, {"having": having})
+    )
     kept = [row for row in range(every.rows) if any(every.arrays[name][row].any() for name in having)]
     assert 0 < len(kept) == some.rows and (len(kept) < every.rows) == (len(having) < 3)
-    assert some.batches_per_epoch == len(kept) // 4
+    batches = list(some.epoch(0))
+    assert len(batches) == some.batches_per_epoch == -(-len(kept) // 4)
     for name, array in every.arrays.items():
-        np.testing.assert_array_equal(some.arrays[name], array[kept])
+        np.testing.assert_array_equal(np.concatenate([b[name][b["mask"]] for b in batches]), array[kept])
+        assert len(some.arrays[name]) == len(kept)  # of these sets' photos all rows have a descriptor, or none has
         assert not isinstance(some.arrays[name], np.memmap)
-    assert some.arrays.keys() == every.arrays.keys()
+    shuffled = ResidentSet(mixed, "train", 4, having=having, seed=2)
+    assert sorted(shuffled.order(1)) == list(range(len(kept))) != list(shuffled.order(1))
+
+
+def test_rows_that_are_passed_over_stay_neighbours_of_those_of_their_photo(tmp_path):
+    paths = tuple(write_store(tmp_path / f"{name}.h5", name, {"a": 40, "b": 30}) for name in ("brief", "sift"))
+    records(tmp_path / "out", paired=paths, format="npy", validation_share=0)
+    photos = np.load(tmp_path / "out" / "train.photo.npy")
+    brief = np.lib.format.open_memmap(tmp_path / "out" / "train.brief.npy", "r+")
+    brief[::2] = 0
+    brief[photos == photos[0]] = 0  # and of one photo all
+    settings = {"columns": ["brief", "sift", "keypoint"], "shuffle": False, "around": Neighbourhood(("sift",), 4, 2)}
+    every, some = (ResidentSet(tmp_path / "out", "train", 8, **settings, **h) for h in ({}, {"having": ["brief"]}))
+    kept = np.flatnonzero(brief.any(axis=1))
+    wanted, found = list(every.epoch(0)), list(some.epoch(0))
+    assert some.rows == len(kept) < len(some.arrays["sift"]) == (photos != photos[0]).sum()
+    of_all, of_some = (
+        {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]} for batches in (wanted, found)
+    )
+    rows = kept[: len(of_some["sift"])]
+    there = of_some["neighbours/mask"]
+    assert there.any() and not there.all()  # nothing is larger than the largest ones
+    for name in ("sift", "keypoint", "neighbours/mask"):
+        np.testing.assert_array_equal(of_some[name], of_all[name][rows])
+    for name in ("neighbours/sift", "neighbours/keypoint"):
+        np.testing.assert_array_equal(of_some[name][there], of_all[name][rows][there])
 
 
 def test_a_split_without_any_such_row_says_so(tmp_path):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from xdesc_jax.files.changes import changes
+from xdesc_jax.files.changes import between, changes
 from xdesc_jax.files.whole import already_done, config_hash, write_json
 
 A, B = "0123456789ab", "ba9876543210"
@@ -61,6 +61,10 @@ def test_a_record_that_does_not_tell_leaves_the_hashes(text, tmp_path):
     out.touch()
     if text is not None:
         path.write_text(text)
-    told = f"another configuration \\(of which no more than the hash {A} is kept, now {B}\\); choose another output or"
+    told = f"another configuration \\(hash {A}, now {B}\\); choose another output or"
     with pytest.raises(FileExistsError, match=told):
         already_done(out, A, B, False, differs=lambda: changes(path, A, NEW))
+
+
+def test_where_no_field_differs_it_is_the_version_that_does():
+    assert between({"a": 1}, {"a": 1, "added": None}) == ""

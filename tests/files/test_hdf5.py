@@ -99,6 +99,9 @@ def test_a_file_says_what_it_is(tmp_path):
         assert content(file) == "a match file"
         file["a/a/global_descriptor"] = 1
         assert content(file) == "a file of global features"
+    with h5py.File(tmp_path / "more.h5", "w") as file:
+        file["a.jpg/extra/more"], file["a.jpg/global_descriptor"] = 1, 1  # before it by name
+        assert content(file) == "a file of global features"
 
 
 def test_to_say_what_a_file_is_no_more_is_looked_at_than_its_first_array(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -127,3 +128,13 @@ def test_unnamed_files_of_different_widths_are_shown_as_they_are(tmp_path):
         same, other = (shown.read(shown.find("a.jpg", name)) for name in ("b.jpg", "c.jpg"))
     assert same.compared == "not-said" and len(same.ratios) == 1
     assert other.ratios is None and "(real, 24) and 'not-said' (real, 48) do not compare" in other.compared
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [((), None), (("disk",), "disk"), (("disk=a.h5", "disk=b.h5"), "disk"), (("disk=a.h5", "disk"), "disk"),
+     (("disk=a.h5", "sift"), ["disk", "sift"]), (("disk=b.h5",), [None, "disk"])],
+)  # fmt: skip
+def test_a_configuration_keeps_what_is_meant_however_it_was_said(words, kept):
+    paths = [Path("a.h5"), Path("b.h5")]
+    assert NamedFiles.of(words, paths).config(paths) == kept

@@ -58,8 +58,8 @@ def test_a_slip_of_a_rule_is_answered_with_it(tmp_path, monkeypatch):
     for slip, rule in (("exhuastive", "exhaustive"), ("sequental:10", "sequential:10"), ("retreival", "retrieval")):
         with pytest.raises(FileNotFoundError, match=f"no such pair list; did you mean {rule}\\? .*'retrieval:20'"):
             read_pairs(Path(slip), [], [])
-    for slip in ("sequential", "sequential:x", "sequential:-2", "gps:"):
-        rule = slip.partition(":")[0]
+    slips = {"sequential": "sequential", "sequential:x": "sequential", "sequential:-2": "sequential", "gps:": "gps"}
+    for slip, rule in (slips | {"sequential:5+gps": "gps", "retrieval:5+sequential": "sequential"}).items():
         with pytest.raises(FileNotFoundError, match=f"pair list; '{rule}' needs a number of photos, as {rule}:10 "):
             read_pairs(Path(slip), [], [])
     with pytest.raises(FileNotFoundError, match=r"pair list; did you mean exhaustive\?"):

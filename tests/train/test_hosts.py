@@ -145,7 +145,9 @@ def test_each_host_says_that_it_is_there_and_one_writes_the_record(stopped_by_tw
         assert len(lines) == len(losses(run))
         assert f"host {i} of 2: step {len(lines)}, loss" in lines[-1] and lines[-1].endswith("rows/s")
         assert f"host {i} of 2: 2 x cpu" in ended[i][2]
-    assert all(line.startswith("[Gloo]") for line in ended[1][1].splitlines())
+    assert not any(
+        word in ended[1][1] for word in ("epoch", "step", "result")
+    )  # but lines of Gloo, which may run together
     assert len(list((run / "tensorboard").iterdir())) == 1
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from xdesc_jax import console
+from xdesc_jax.console.words import did_you_mean
 
 
 def pipeline() -> None:
@@ -37,7 +38,8 @@ def load(name: str) -> Callable[..., Any]:
         ModuleNotFoundError: a package that the pipeline needs.
     """
     if name not in shipped():
-        raise ValueError(f"no pipeline is called {name!r}; there are {', '.join(shipped())}")
+        near = did_you_mean(name, shipped())
+        raise ValueError(f"no pipeline is called {name!r}{near} (there are {', '.join(shipped())})")
     folder = _folder()
     if folder.parent.name == "xdesc_jax":
         module = importlib.import_module(f"xdesc_jax.pipelines.{name}")

@@ -26,11 +26,12 @@ class ResidentSet(Source):
 
     Args:
         around: whose neighbours batches hold beside the rows; the columns must include the keypoints.
-        having: only rows that have one or more of these of the columns; none for all rows.
+        having: names of columns; batches hold the rows that have one or more of these descriptors, or all where none is
+            named.
 
     Attributes:
-        arrays: every column asked for, [rows, ...] in its stored form, in the order of the files; with `around`, the
-            numbers of each row's neighbours too.
+        arrays: every column asked for, [rows, ...] in its stored form, in the order of the files, of the photos that
+            have rows for the batches; with `around`, the numbers of each row's neighbours too.
 
     Raises:
         ValueError: as `Source`; no row has one of the descriptors.
@@ -42,7 +43,7 @@ class ResidentSet(Source):
     ):  # fmt: skip
         self._having = having
         super().__init__(path, split, *args, **kwargs)
-        self._photos = self.arrays[PHOTO]
+        self._photos = self.arrays[PHOTO][self._taken]
         if around is not None:
             rng = np.random.default_rng(self.seed)  # one draw for the run, on every host and after a restart
             self.arrays, self.around = with_neighbours(self.arrays, around, rng), around
@@ -55,10 +56,11 @@ class ResidentSet(Source):
         return self.arrays
 
     def order(self, epoch: int) -> np.ndarray:
-        """Indices into `arrays` in the order of `epoch` over all hosts, int64 [rows]."""
+        """Indices into `arrays` of the rows of batches in the order of `epoch` over all hosts, int64 [rows]."""
         if not self.shuffle:
-            return np.arange(self.rows)
-        return shuffled_rows(self._photos, self._rows_a_photo, np.random.default_rng([self.seed, epoch]))
+            return self._taken
+        rng = np.random.default_rng([self.seed, epoch])
+        return self._taken[shuffled_rows(self._photos, self._rows_a_photo, rng)]
 
     def row_batches(self, epoch: int, start_batch: int = 0) -> Iterator[Columns]:
         """The batches of `epoch` as indices into `arrays`: {ROW: int32 [B], 'mask': bool [B]}.
@@ -72,8 +74,8 @@ class ResidentSet(Source):
             yield {ROW: np.concatenate([rows, padding]), MASK: np.arange(self._batch) < len(rows)}
 
     def _count_rows(self) -> int:
-        self.arrays = load_arrays(self.info, self.split, list(self._columns), self._having)
-        return len(self.arrays[PHOTO])
+        self.arrays, self._taken = load_arrays(self.info, self.split, list(self._columns), self._having)
+        return len(self._taken)
 
     def _host_rows(self) -> tuple[int, int]:
         return self.rows // self.num_hosts, -(-self.rows // self.num_hosts)
@@ -85,22 +87,42 @@ class ResidentSet(Source):
         yield self.arrays, self.order(epoch)[self.host :: self.num_hosts]
 
 
-def load_arrays(info: RecordInfo, split: str, names: Sequence[str], having: Sequence[str] = ()) -> Columns:
-    """Columns of a split, in the order of the files: {name: [rows, ...]}.
+def load_arrays(
+    info: RecordInfo, split: str, names: Sequence[str], having: Sequence[str] = ()
+) -> tuple[Columns, np.ndarray]:
+    """Columns of a split, in the order of the files, and the rows that batches are cut from.
 
     Args:
         info: the records.
         split: 'train' or 'validation'.
-        names: of the columns.
-        having: only rows that have one or more of these descriptors, of `names`; none for all rows.
+        names: of the columns, that of the photos among them.
+        having: names of descriptors; batches hold the rows that have one or more of them, or all where none is named.
+
+    Returns:
+        {name: [rows, ...]}, of the photos that have such rows and whole, as neighbours are looked for among all rows of
+        a photo; and int64 [n], which rows these are.
 
     Raises:
         ValueError: an empty split, an unknown column, a damaged file, or no row with one of the descriptors.
     """
-    if info.format == "npy":
-        mapped = {name: open_column(info, split, name) for name in names}
-        kept = _rows_with(mapped, having, info, split)
-        return {name: np.array(x) if kept is None else np.asarray(x)[kept] for name, x in mapped.items()}
+    columns = _mapped(info, split, names) if info.format == "npy" else _read(info, split, names)
+    taken = _rows_with(columns, having)
+    if having and not taken.any():
+        raise ValueError(f"{info.path}: no row of split {split!r} has {' or '.join(having)}")
+    photos = np.asarray(columns[PHOTO])
+    kept = taken if taken.all() else np.isin(photos, photos[taken])
+    if kept.all():
+        return {name: np.array(x) if isinstance(x, np.memmap) else x for name, x in columns.items()}, np.flatnonzero(
+            taken
+        )
+    return {name: np.asarray(x)[kept] for name, x in columns.items()}, np.flatnonzero(taken[kept])
+
+
+def _mapped(info: RecordInfo, split: str, names: Sequence[str]) -> Columns:
+    return {name: open_column(info, split, name) for name in names}
+
+
+def _read(info: RecordInfo, split: str, names: Sequence[str]) -> Columns:
     from xdesc_jax.data.pipeline import RecordSource
 
     largest = max(info.shard_rows(split))
@@ -111,20 +133,15 @@ def load_arrays(info: RecordInfo, split: str, names: Sequence[str], having: Sequ
         for name, array in arrays.items():
             part = array[index * largest : (index + 1) * largest]
             part[:] = batch[name][: len(part)]
-    kept = _rows_with(arrays, having, info, split)
-    return arrays if kept is None else {name: x[kept] for name, x in arrays.items()}
+    return arrays
 
 
-def _rows_with(columns: Columns, having: Sequence[str], info: RecordInfo, split: str) -> np.ndarray | None:
-    """Which rows have one of the descriptors or more, int64 [n]; None where all have, or where none is named."""
-    if not having:
-        return None
-    kept = np.zeros(len(columns[having[0]]), bool)
+def _rows_with(columns: Columns, having: Sequence[str]) -> np.ndarray:
+    """Which rows have one of the descriptors or more, bool [rows]; all where none is named."""
+    found = np.full(len(columns[PHOTO]), not having)
     for name in having:
-        missing = np.flatnonzero(~kept)
+        missing = np.flatnonzero(~found)
         for start in range(0, len(missing), BLOCK_ROWS):
             rows = missing[start : start + BLOCK_ROWS]
-            kept[rows] = columns[name][rows].any(axis=1)  # a row of zeros stands for none
-    if len(kept) and not kept.any():
-        raise ValueError(f"{info.path}: no row of split {split!r} has {' or '.join(having)}")
-    return None if kept.all() else np.flatnonzero(kept)
+            found[rows] = columns[name][rows].any(axis=1)  # a row of zeros stands for none
+    return found

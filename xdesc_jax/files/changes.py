@@ -44,7 +44,8 @@ def changes(
         names_kept: keys of the record under which such names are; of one in several, the last counts.
 
     Returns:
-        '' where the record is none of this result, or of a version that kept no more than the hash.
+        '' where the record is none of this result, or of a version that kept no more than the hash, and where what
+        differs is of the version itself.
     """
     try:
         found = read_json(record)
@@ -79,7 +80,7 @@ def between(
             lines.append(f"{field}: {a} -> {b}")
         else:
             lines += [f"{name}: {_told_change(*values)}" for name, values in parts.items()]
-    return "; ".join(lines) or OTHER
+    return "; ".join(lines)
 
 
 def _told_change(before: Any, now: Any) -> str:
@@ -89,7 +90,8 @@ def _told_change(before: Any, now: Any) -> str:
 
 def _told(value: Any) -> str:
     text = (", ".join(map(str, value)) or "none") if isinstance(value, list) else str(value)
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+    half = (_SHOWN - 3) // 2  # the end of a path tells more than its middle
+    return text if len(text) <= _SHOWN else f"{text[:half]}...{text[-half:]}"
 
 
 def _holds_hash(value: Any) -> bool:

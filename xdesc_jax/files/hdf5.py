@@ -196,7 +196,7 @@ def _kind(file: h5py.File, path: bytes) -> int | None:
 def content(file: h5py.File) -> str:
     """What a file is, for messages: `MATCHES`, `FEATURES`, `GLOBAL_FEATURES`, or in other words.
 
-    Told by what lies beside the first array: no more names are read, of however many pairs or photos.
+    Told by what lies beside the first array, of however many pairs or photos; where that tells nothing, by all names.
     """
     if not len(file):
         return "an empty HDF5 file"
@@ -204,6 +204,9 @@ def content(file: h5py.File) -> str:
     beside = None if first is None else file[first].parent
     for key, what in _TOLD_BY.items():
         if beside is not None and key in beside:
+            return what
+    for key, what in _TOLD_BY.items():
+        if groups_with(file, key):
             return what
     return f"an HDF5 file of other content, first {list(itertools.islice(file, _SHOWN))}"
 

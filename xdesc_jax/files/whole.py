@@ -249,7 +249,7 @@ def already_done(
         if found_hash is None:
             made = "is there already, and no record of what made it fits it"
         else:
-            what = differs() or f"of which no more than the hash {found_hash} is kept, now {expected_hash}"
+            what = differs() or f"hash {found_hash}, now {expected_hash}"
             made = f"was made with another configuration ({what})"
         refusal = FileExistsError(f"{path} {made}; choose another output or pass --overwrite")
     if state in (dry_run.MADE, dry_run.REPLACED):

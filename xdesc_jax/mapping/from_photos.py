@@ -139,7 +139,7 @@ def _claim(work: Path, photos: Sequence[tuple[str, str]], settings: dict[str, An
     if not file.exists():
         write_json(file, {"config_hash": expected, "config": config})
     elif (found := recorded(file)) != expected:
-        differs = changes(file, found, config) or f"of which no more than the hash {found} is kept, now {expected}"
+        differs = changes(file, found, config) or f"hash {found}, now {expected}"
         raise FileExistsError(f"{work} holds the models of other photos or settings ({differs}); choose another")
 
 

@@ -173,6 +173,8 @@ def match(
             config["matcher"] = {matcher: network.config()}
         if nms:
             config["nms"] = nms
+        if only is not None:
+            config["only"] = config_hash([first.names, second.names])
         expected = config_hash(config)
         found = _found_hash(out) if out.exists() else None
         given: dict[str, Any] = {

@@ -57,9 +57,8 @@ class NamedFiles:
 
     def config(self, paths: Sequence[Path]) -> str | list[str | None] | None:
         """As a stage's configuration keeps it: one name, or one a file."""
-        if not self.each:
-            return _name(self.rest)
-        return [_name(self.each.get(path.resolve(), self.rest)) for path in paths]
+        names = [_name(self.each.get(path.resolve(), self.rest)) for path in paths]
+        return names[0] if len(set(names)) == 1 else names
 
 
 def _name(held: str | DescriptorSpec | None) -> str | None:

@@ -136,9 +136,11 @@ def read_pairs(path: Path, names0: Sequence[str], names1: Sequence[str]) -> Pair
 def _meant(path: Path) -> str:
     """The rule that was meant, as a question, where a path is a slip of one; what its number has to be, where only
     that is wrong."""
+    for part in str(path).split("+"):
+        rule, colon, number = part.partition(":")
+        if rule in ("sequential", "gps", "retrieval") and not (path.parent.name or number.isdecimal()):
+            return f"; {rule!r} needs a number of photos, as {rule}:10"
     rule, colon, number = str(path).partition(":")
-    if rule in ("sequential", "gps", "retrieval") and not (path.parent.name or number.isdecimal()):
-        return f"; {rule!r} needs a number of photos, as {rule}:10"
     rules = ["exhaustive", *(known + colon + number for known in ("sequential", "gps", "retrieval"))]
     return did_you_mean(str(path), rules, cutoff=0.8)
 

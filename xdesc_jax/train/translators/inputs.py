@@ -165,12 +165,13 @@ def open_split(
 ) -> Source:
     """One split of the records with the columns that this run reads; of several hosts, this host's part.
 
-    Where the training split is held in memory, rows that have none of the descriptors that learn are passed over.
+    Where only some descriptors learn and the training split is held in memory, rows that have none of these are passed
+    over.
 
     Args:
         looking: the descriptors whose neighbours the batches hold, see `looking_at_neighbours`; those that look by the
             configuration by default.
-        learning: the descriptors that learn; all by default.
+        learning: the descriptors that learn, where the others are frozen.
 
     Raises:
         ValueError: context is wanted of records that are neither held in memory nor made with --deal-by photo.
@@ -181,8 +182,8 @@ def open_split(
     share = context.least_share if split == TRAIN else 1.0
     around = Neighbourhood(tuple(named), context.nearest, context.larger, share) if named else None
     columns = [] if patches else [*specs, *[FRAMES] * (around is not None or takes_frames(specs, config))]
-    passing = config.resident and split == TRAIN and not patches
-    having = {"having": tuple(specs if learning is None else learning)} if passing else {}
+    passing = learning is not None and config.resident and split == TRAIN and not patches
+    having = {"having": tuple(learning or ())} if passing else {}
     return open_source(
         data, split, batch_size, columns=columns, patches=patches, seed=config.data_seed, host=host,
         num_hosts=num_hosts, resident=config.resident, around=around, rows_a_photo=config.rows_a_photo, **having,
