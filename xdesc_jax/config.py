@@ -211,8 +211,8 @@ class TrainConfig:
     """Rows of a photo that come together in the order of the rows, so that many negatives are of the same photo, as
     where photos are matched; 1: rows come in any order."""
     resident: bool = False
-    """Hold the training split on every device instead of streaming it; beside frozen members, the rows alone that have a
-    descriptor that learns."""
+    """Hold the training split on every device instead of streaming it; beside frozen members, the rows alone that have
+    a descriptor that learns."""
     checkpoint_every: int = 500
     """Steps between checkpoints; one more at each end of an epoch."""
     log_every: int = 20
