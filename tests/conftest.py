@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.support.bytecode import link_installed
@@ -42,6 +42,7 @@ os.environ["XDESC_DATA"] = str(Path(__file__).with_name("no-installed-weights"))
 import pytest
 
 from tests.support.compiled import Compiled
+from tests.support.network_calls import CALLS
 
 # A collection when 700 objects are new, as by default, comes hundreds of times a second where modules are imported and
 # functions traced, and finds next to nothing.
@@ -85,6 +86,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     folder = Path(__file__).parent
     rank = {name: i for i, name in enumerate(FIRST)}
     items.sort(key=lambda item: rank.get(item.path.relative_to(folder).parts[0], len(FIRST)))
+
+
+@pytest.fixture
+def calls(tmp_path, monkeypatch) -> Callable[[], list[str]]:
+    """Lines that networks without torch write: one a photo, or a pair."""
+    file = tmp_path / "calls"
+    file.touch()
+    monkeypatch.setenv(CALLS, str(file))
+    return lambda: file.read_text().splitlines()
 
 
 @pytest.fixture(scope="session")

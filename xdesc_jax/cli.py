@@ -51,12 +51,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if left and left[0] in FORMER:
             place = tokens.index(left[0])
             tokens[place : place + 1] = FORMER[left[0]]
-        called.append(stage_of(app, tokens))
-        for words in STAGES if COMPLETION in tokens else [called[-1]]:
-            if words in STAGES:
-                prepare(app, words, tokens)
-        _, behind = _divided(app, tokens)
-        if called[-1] == PIPELINE and behind and not behind[0].startswith("-"):
+        words, behind = _divided(app, tokens)
+        called.append(words)
+        for each in STAGES if COMPLETION in tokens else [words]:
+            if each in STAGES:
+                prepare(app, each, tokens)
+        if words == PIPELINE and behind and not behind[0].startswith("-"):
             called.append((*PIPELINE, behind[0]))
             prepare_pipeline(app, behind[0], tokens)
         # A global option among the words of a stage would hide the later ones from --help.
@@ -172,8 +172,8 @@ def prepare_pipeline(app: App, name: str, tokens: Sequence[str]) -> None:
             )
         _begin(stage, given)
 
-    _folder(app[PIPELINE[0]], name, stage.group, description(function), 0)
-    app[PIPELINE[0]][name].default_command = command(function, tokens, {}, before=begin)
+    folder = _folder(app[PIPELINE[0]], name, stage.group, description(function), 0)
+    folder.default_command = command(function, tokens, {}, before=begin)
 
 
 def _folder(parent: App, name: str, group: Group, line: str, number: int) -> App:

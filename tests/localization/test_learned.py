@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
-from tests.support.fake_matcher import CALLS, DIES, in_its_place
+from tests.support.fake_matcher import DIES, in_its_place
 from tests.support.place import WIDTH, rewrite
 from xdesc_jax.cli import main
 from xdesc_jax.colmap.lists import read_poses
@@ -48,14 +48,6 @@ def files(place, tmp_path_factory):
 @pytest.fixture(autouse=True)
 def weights(monkeypatch, tmp_path):
     return in_its_place(monkeypatch, tmp_path)
-
-
-@pytest.fixture
-def calls(tmp_path, monkeypatch):
-    """Lines that the matcher writes, one a pair."""
-    (tmp_path / "calls").touch()
-    monkeypatch.setenv(CALLS, str(tmp_path / "calls"))
-    return lambda: (tmp_path / "calls").read_text().splitlines()
 
 
 def run(place, files, out, *words, features="aliked-n16rot", queries="aliked-n16rot"):

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from tests.support.exact_scene import CAMERA, NAMES, make_scene
-from tests.support.fake_matcher import CALLS, in_its_place
+from tests.support.fake_matcher import in_its_place
 from tests.support.mixed_database import codes, translator, write_mixed
+from tests.support.network_calls import CALLS
 from xdesc_jax import cli
 from xdesc_jax.colmap.bindings.api import pycolmap, read_model
 from xdesc_jax.colmap.camera_models import parse_camera

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.support.exact_scene import make_scene
-from tests.support.fake_matcher import CALLS, DIES, FAILS, OUTSIDE, REPEATS, in_its_place
+from tests.support.fake_matcher import DIES, FAILS, OUTSIDE, REPEATS, in_its_place
 from tests.support.mixed_database import translator, write_mixed
 from xdesc_jax import cli
 from xdesc_jax.descriptors import DescriptorSpec, get_spec, unit_rows
@@ -28,15 +28,6 @@ SIZES = {"a.png": (200, 100), "b/c.png": (90, 300), "d.png": (640, 480), "none.p
 def fake(monkeypatch, tmp_path):
     """The fake in the place of the network, and no installed weights."""
     in_its_place(monkeypatch, tmp_path)
-
-
-@pytest.fixture
-def calls(tmp_path, monkeypatch):
-    """Lines that the matcher writes, one a pair."""
-    file = tmp_path / "calls"
-    file.touch()
-    monkeypatch.setenv(CALLS, str(file))
-    return lambda: file.read_text().splitlines()
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.support.network_calls import CALLS
 from xdesc_jax.features.extractors.protocol import Detected
 
-CALLS = "XDESC_TEST_CALLS"  # names a file that gets a line for every photo
 DIES, FAILS, LACKS, LONG = 1, 2, 3, 4  # values of a photo's first pixel that make it go wrong
 
 

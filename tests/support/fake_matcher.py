@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-CALLS = "XDESC_TEST_CALLS"  # names a file that gets a line for every pair
+from tests.support.network_calls import CALLS
+
 DIES, FAILS, REPEATS, OUTSIDE = 1.0, 2.0, 3.0, 4.0  # x of the first keypoint that makes it go wrong
 
 

@@ -21,6 +21,7 @@ from xdesc_jax.colmap import database_file, own_tables
 from xdesc_jax.colmap.camera_models import CAMERA_MODELS, focals
 from xdesc_jax.colmap.descriptor_types import SIFT_TYPE, own_record, type_name, typed_spec
 from xdesc_jax.colmap.model import Camera
+from xdesc_jax.console.words import files_meant
 from xdesc_jax.descriptors import DescriptorSpec, in_stored_dtype
 
 SIFT_WIDTH = 128  # bytes
@@ -30,7 +31,6 @@ _TABLES = ("cameras", "images", "keypoints", "descriptors", "matches", "two_view
            "rig_sensors", "frames", "frame_data", "pose_priors", *own_tables.TABLES)  # fmt: skip
 _SQLITE = b"SQLite format 3\0"
 _HDF5 = b"\x89HDF\r\n\x1a\n"
-_SHOWN = 3
 
 
 def is_database(path: Path | str) -> bool:
@@ -42,8 +42,7 @@ def is_database(path: Path | str) -> bool:
     """
     path = Path(path)
     if path.is_dir():
-        held = sorted(str(file) for file in path.iterdir() if file.suffix in (".h5", ".db"))
-        meant = f"; did you mean {' or '.join(held[:_SHOWN])}?" if held else ""
+        meant = files_meant(path, (".h5", ".db"))
         raise ValueError(f"{path}: is a folder, expected a feature file or a COLMAP database{meant}")
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such feature file or COLMAP database")

@@ -7,7 +7,8 @@ In: values of any kind. Out: text of one line.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 LISTED = 8  # entries of a list that are named
@@ -37,6 +38,13 @@ def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """
     near = difflib.get_close_matches(name, list(known), n=3, cutoff=cutoff)
     return f"; did you mean {', '.join(near)}?" if near else ""
+
+
+def files_meant(folder: Path, suffixes: Sequence[str]) -> str:
+    """The files of some kinds in a folder that stands in the place of one: '; did you mean a/b.h5 or a/c.h5?', at most
+    three; '' where there are none."""
+    held = sorted(str(file) for file in folder.iterdir() if file.suffix in suffixes)
+    return f"; did you mean {' or '.join(held[:3])}?" if held else ""
 
 
 def shown(value: Any) -> str:

@@ -111,11 +111,10 @@ def load_arrays(
         raise ValueError(f"{info.path}: no row of split {split!r} has {' or '.join(having)}")
     photos = np.asarray(columns[PHOTO])
     kept = taken if taken.all() else np.isin(photos, photos[taken])
-    if kept.all():
-        return {name: np.array(x) if isinstance(x, np.memmap) else x for name, x in columns.items()}, np.flatnonzero(
-            taken
-        )
-    return {name: np.asarray(x)[kept] for name, x in columns.items()}, np.flatnonzero(taken[kept])
+    if not kept.all():
+        columns = {name: np.asarray(x)[kept] for name, x in columns.items()}
+    arrays = {name: np.array(x) if isinstance(x, np.memmap) else x for name, x in columns.items()}
+    return arrays, np.flatnonzero(taken[kept])
 
 
 def _mapped(info: RecordInfo, split: str, names: Sequence[str]) -> Columns:

@@ -25,8 +25,8 @@ from xdesc_jax.files.whole import parse_json
 if TYPE_CHECKING:
     import h5py
 
-VERSION = 1
-ORIGIN = "center"
+VERSION, ORIGIN = 1, "center"
+SPEC_KEYS = ("spec_json", "spec")  # attributes that say what a file holds, the first before the second
 # What a photo may have besides keypoints and descriptors: the shape behind its number of rows, and the dtype.
 _OPTIONAL: dict[str, tuple[tuple[int, ...], type]] = {
     "scales": ((), np.float32), "oris": ((), np.float32), "affine": ((2, 2), np.float32), "valid": ((), np.bool_),
@@ -120,10 +120,10 @@ class FeatureStore:
     @property
     def says_spec(self) -> bool:
         """Whether the file says what it holds."""
-        return "spec_json" in self.attributes or "spec" in self.attributes
+        return any(key in self.attributes for key in SPEC_KEYS)
 
     def _resolve_spec(self, given: DescriptorSpec | None, fallback: DescriptorSpec | None) -> DescriptorSpec:
-        key = next((k for k in ("spec_json", "spec") if k in self.attributes), None)
+        key = next((k for k in SPEC_KEYS if k in self.attributes), None)
         if key is None:
             if (known := given or fallback) is None:
                 self.require_photos()

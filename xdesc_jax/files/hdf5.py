@@ -62,14 +62,14 @@ def open_file(path: Path, what: str, texts_anywhere: bool = False) -> h5py.File:
         raise ValueError(f"{path}: not a readable HDF5 file, or cut short ({error})") from error
 
 
-def found_attribute(path: Path | str, key: str) -> Any:
-    """An attribute of a file; None where there is no such file or attribute."""
+def found_attribute(path: Path | str, *keys: str) -> Any:
+    """The first of these attributes that a file has; None where there is no such file, or none of them."""
     import h5py
 
     try:
         _check_heaps(Path(path))
         with h5py.File(path, "r") as file:
-            return file.attrs.get(key)
+            return next((file.attrs[key] for key in keys if key in file.attrs), None)
     except DAMAGE:
         return None
 

@@ -18,6 +18,7 @@ from xdesc_jax.colmap.database_matches import verified_table
 from xdesc_jax.colmap.descriptor_types import type_name
 from xdesc_jax.colmap.model_files import PARTS, meant
 from xdesc_jax.colmap.text_model import count_entries
+from xdesc_jax.console.words import files_meant
 from xdesc_jax.translation.ratios import RATIOS, parse
 
 _NOT_SAID = "not said"
@@ -118,10 +119,9 @@ def model_folder(path: Path) -> dict[str, Any]:
             counts = {part: _head_count(file) for part, file in files.items() if file.is_file()}
             break
     if not counts:
-        told = meant(path) or " (cameras, images and points3D, .bin or .txt)"
-        inside = sorted(str(file) for file in path.iterdir() if file.suffix in (".h5", ".db", ".safetensors"))
-        if inside and not meant(path):
-            told += f"; did you mean {' or '.join(inside[:3])}?"
+        told = meant(path)
+        if not told:
+            told = f" (cameras, images and points3D, .bin or .txt){files_meant(path, ('.h5', '.db', '.safetensors'))}"
         raise ValueError(f"{path}: a folder that holds no COLMAP model{told}")
     return {"kind": "COLMAP model", "format": end[1:], **counts}
 

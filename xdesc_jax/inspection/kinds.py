@@ -15,7 +15,7 @@ from xdesc_jax.files.tensors import LENGTH_BYTES
 from xdesc_jax.matching.global_features import GlobalFeatures, hold_global
 from xdesc_jax.matching.matches import MatchFile
 
-_UNKNOWN = DescriptorSpec("not-said", 1)
+NOT_SAID = DescriptorSpec("not-said", 1)  # stands in for what a file does not say
 SQLITE, HDF5, ZIP = b"SQLite format 3\0", b"\x89HDF\r\n\x1a\n", b"PK\x03\x04"
 STARTS = {
     b"\x1f\x8b": "a gzip archive", b"PK": "a zip archive (.npz, .pth)", b"\x93NUMPY": "a numpy array",
@@ -62,7 +62,7 @@ def _folder(path: Path) -> str:
 
 
 def _hdf5(path: Path) -> str:
-    with contextlib.suppress(ValueError), FeatureStore(path, fallback=_UNKNOWN) as store:
+    with contextlib.suppress(ValueError), FeatureStore(path, fallback=NOT_SAID) as store:
         if store.names:
             held = f" of {store.spec.name}" if store.says_spec else ""
             return f"feature file{held}, {len(store)} photos"

@@ -19,8 +19,8 @@ import numpy as np
 
 from xdesc_jax.colmap import database_matches
 from xdesc_jax.colmap.database import DatabaseReader, is_database
-from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.store import FeatureStore, infer_spec
+from xdesc_jax.inspection.kinds import NOT_SAID
 from xdesc_jax.matching.feature_set import FeatureSet
 from xdesc_jax.matching.matches import Extent, MatchFile, check_rows
 from xdesc_jax.matching.named_files import NamedFiles
@@ -30,7 +30,6 @@ from xdesc_jax.translation.translator import Translator
 
 OWN_SCORES = "1 - d² / (2 |a|² + 2 |b|²), 1 for equal rows; of bits, the share of equal ones"
 OTHER_SCORES = "as the matcher that wrote them gave them"
-_UNKNOWN = DescriptorSpec("not-said", 1)
 
 Source = MatchFile | DatabaseReader
 
@@ -304,7 +303,7 @@ def opened(
 def _holds_features(path: Path) -> bool:
     if is_database(path):
         return True
-    with FeatureStore(path, fallback=_UNKNOWN) as store:
+    with FeatureStore(path, fallback=NOT_SAID) as store:
         return bool(store.names)
 
 
@@ -317,10 +316,10 @@ def _stand_ins(named: NamedFiles, paths: Sequence[Path]) -> NamedFiles:
     for path in paths:
         if named.rest is not None or path.resolve() in each or is_database(path):
             continue
-        with FeatureStore(path, fallback=_UNKNOWN) as store:
+        with FeatureStore(path, fallback=NOT_SAID) as store:
             said = store.says_spec
         if not said:
-            each[path.resolve()] = _UNKNOWN
+            each[path.resolve()] = NOT_SAID
             with contextlib.suppress(ValueError):
-                each[path.resolve()] = infer_spec(path, _UNKNOWN.name)
+                each[path.resolve()] = infer_spec(path, NOT_SAID.name)
     return NamedFiles(named.rest, each)

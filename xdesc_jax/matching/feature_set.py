@@ -22,9 +22,9 @@ from xdesc_jax.colmap.lists import read_names
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.frames import has_frames, of_colmap, of_fields
 from xdesc_jax.features.keypoints import from_colmap
-from xdesc_jax.features.store import NAME_IT, FeatureStore, ImageFeatures
+from xdesc_jax.features.store import NAME_IT, SPEC_KEYS, FeatureStore, ImageFeatures
 from xdesc_jax.files.hdf5 import found_attribute
-from xdesc_jax.files.whole import input_hash
+from xdesc_jax.files.whole import config_hash, input_hash
 from xdesc_jax.matching.named_files import NamedFiles
 from xdesc_jax.networks.views import VIEW
 from xdesc_jax.translation import ratios as ratio_keys
@@ -252,7 +252,7 @@ class FeatureSet:
 
 def _store(path: Path, own: DescriptorSpec | None, rest: DescriptorSpec | None, hint: str) -> FeatureStore:
     """A feature file; one of keypoints alone, as hloc's of dense matchers (LoFTR), has nothing to be named."""
-    if found_attribute(path, "spec") is None and found_attribute(path, "spec_json") is None:
+    if found_attribute(path, *SPEC_KEYS) is None:
         with contextlib.ExitStack() as stack:
             store = stack.enter_context(FeatureStore(path, fallback=_NOTHING))
             if store.names and all(store.stored_form(name) == "none" for name in store.names):
@@ -274,19 +274,23 @@ class Photos(Protocol):
     def take(self, names: Collection[str]) -> None: ...
 
 
-def take_only(only: Path | None, *sets: Photos) -> None:
+def take_only(only: Path | None, *sets: Photos) -> dict[str, str]:
     """Takes the photos of a list alone, one name a line; all where there is no list.
 
     Args:
         only: the list.
         sets: each holds some of its photos.
 
+    Returns:
+        What a stage's configuration keeps of it: {'only': hash of the photos of each set}; nothing where there is no
+        list.
+
     Raises:
         FileNotFoundError: no such list.
         ValueError: it names photos that no set holds, or none of a set.
     """
     if only is None:
-        return
+        return {}
     held = sorted({name for photos in sets for name in photos.names})
     names = read_names(only, held)
     if missing := sorted(set(names).difference(held)):
@@ -299,3 +303,4 @@ def take_only(only: Path | None, *sets: Photos) -> None:
         photos.take(frozenset(names))
         if not photos.names:
             raise ValueError(f"{only} names no photo of {', '.join(map(str, photos.paths))}, expected some")
+    return {"only": config_hash([photos.names for photos in sets])}

@@ -140,7 +140,7 @@ def match(
         FeatureSet(features, held, strict=not other, model=translator) as first,
         FeatureSet(other, held, strict=False, model=translator) if other else contextlib.nullcontext(first) as second,
     ):
-        take_only(only, first, second)
+        taken = take_only(only, first, second)
         files = {"features": first.paths, "other": second.paths if other else []}
         ratios = strictest(first.ratios, second.ratios)
         network: learned.LearnedMatching | None = None
@@ -173,8 +173,7 @@ def match(
             config["matcher"] = {matcher: network.config()}
         if nms:
             config["nms"] = nms
-        if only is not None:
-            config["only"] = config_hash([first.names, second.names])
+        config |= taken
         expected = config_hash(config)
         found = _found_hash(out) if out.exists() else None
         given: dict[str, Any] = {

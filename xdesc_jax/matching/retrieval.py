@@ -89,7 +89,7 @@ def retrieve(
         if database
         else contextlib.nullcontext(queries) as known,
     ):
-        take_only(only, queries, known)
+        taken = take_only(only, queries, known)
         space = joint_space([queries, known], translator)
         with console.status("reading the inputs"):
             hashes = {"features": queries.hashes(), "database": known.hashes() if database else []}
@@ -102,8 +102,7 @@ def retrieve(
             "clusters": clusters,
             "seed": seed,
         } | ({"apart": apart} if apart else {})
-        if only is not None:
-            config["only"] = config_hash([queries.names, known.names])
+        config |= taken
         expected = config_hash(config)
         found = recorded(summary)
         given: dict[str, Any] = {
@@ -190,14 +189,12 @@ def _retrieve_global(
     summary = out.with_name(out.name + ".json")
     queries = GlobalFeatures(features)
     known = GlobalFeatures(database) if database else queries
-    take_only(only, queries, known)
+    taken = take_only(only, queries, known)
     if queries.vectors.shape[1] != known.vectors.shape[1]:
         widths = [f"{found.paths[0]} of {found.vectors.shape[1]} values" for found in (queries, known)]
         raise ValueError(f"vectors of {' and '.join(widths)} do not compare")
     hashes = {"features": [input_hash(path) for path in features], "database": [input_hash(path) for path in database]}
-    config = {"stage": "retrieve", **hashes, "space": "global", "top": top, "apart": apart}
-    if only is not None:
-        config["only"] = config_hash([queries.names, known.names])
+    config = {"stage": "retrieve", **hashes, "space": "global", "top": top, "apart": apart} | taken
     expected = config_hash(config)
     given = {"features": features, "database": database, "top": top, "apart": apart, "only": only}
     found = recorded(summary)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.support.fake_extractor import CALLS
 from tests.support.spotted_photos import FACTOR
 from xdesc_jax import descriptors
 from xdesc_jax.descriptors import DescriptorSpec, register
@@ -26,12 +25,3 @@ def weights(tmp_path):
     for file, factor in zip(files.values(), (FACTOR, 2 * FACTOR), strict=True):
         np.savez(file, factor=factor)
     return tuple(f"{name}={file}" for name, file in files.items())
-
-
-@pytest.fixture
-def calls(tmp_path, monkeypatch):
-    """Lines that networks write, one a photo."""
-    file = tmp_path / "calls"
-    file.touch()
-    monkeypatch.setenv(CALLS, str(file))
-    return lambda: file.read_text().splitlines()

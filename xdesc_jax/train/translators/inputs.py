@@ -182,8 +182,7 @@ def open_split(
     share = context.least_share if split == TRAIN else 1.0
     around = Neighbourhood(tuple(named), context.nearest, context.larger, share) if named else None
     columns = [] if patches else [*specs, *[FRAMES] * (around is not None or takes_frames(specs, config))]
-    passing = learning is not None and config.resident and split == TRAIN and not patches
-    having = {"having": tuple(learning or ())} if passing else {}
+    having = {"having": tuple(learning)} if learning and config.resident and split == TRAIN and not patches else {}
     return open_source(
         data, split, batch_size, columns=columns, patches=patches, seed=config.data_seed, host=host,
         num_hosts=num_hosts, resident=config.resident, around=around, rows_a_photo=config.rows_a_photo, **having,

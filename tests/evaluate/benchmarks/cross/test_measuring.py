@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.support.fake_matcher import CALLS, in_its_place
+from tests.support.fake_matcher import in_its_place
+from tests.support.network_calls import CALLS
 from tests.support.posed_folder import SIZE as POSED_SIZE
 from tests.support.posed_folder import K, between, seen
 from tests.support.sequence_folder import POINTS, SIZE, homography, positions, write_sequences
