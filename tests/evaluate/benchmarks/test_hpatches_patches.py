@@ -125,6 +125,12 @@ def test_what_is_missing_is_told_with_where_to_get_it(patches, capsys):
     assert "no such folder; hpatches-patches needs" in capsys.readouterr().err
 
 
+def test_a_descriptor_that_needs_the_photo_is_refused_before_others_are_measured(patches, tmp_path):
+    with pytest.raises(ValueError, match="'opencv-sift' is not computed from patches"):
+        run(data=patches, out=tmp_path / "out", descriptors=("own-a", "opencv-sift"), modes=("native",), pairs=50)
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_official_set_is_known_by_its_names_and_counts(tmp_path, monkeypatch):
     strip = cv2.imencode(".png", np.zeros((130, 65), np.uint8))[1].tobytes()
     made_up = tmp_path / "names"

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from xdesc_jax import console, pretrained
-from xdesc_jax.descriptors import from_stored, get_entry, get_spec
+from xdesc_jax.descriptors import from_stored, get_entry, get_spec, registered
 from xdesc_jax.evaluate.benchmarks import patch_strips, patch_tasks, run_folder
 from xdesc_jax.evaluate.benchmarks.patch_scores import TOOLBOX, measured
 from xdesc_jax.evaluate.benchmarks.patch_strips import STRIPS
@@ -86,7 +86,7 @@ def run(
 
     Raises:
         FileNotFoundError: no such folder, list or weight file.
-        ValueError: the folder is incomplete, or no descriptor is named.
+        ValueError: the folder is incomplete, or no descriptor is named, or one that is not computed from patches.
         FileExistsError: OUT holds a result of other settings.
         InUse: another process works in OUT.
     """
@@ -94,6 +94,8 @@ def run(
     named, model = model, pretrained.resolve(model) if model else None
     translator = Translator.load(model) if model else None
     names = descriptors or from_patches(translator)
+    if strange := [name for name in names if not of_patches(name)]:
+        raise ValueError(f"descriptor {strange[0]!r} is not computed from patches, which are all that the set has")
     plan = planned(names, translator, modes)
     sequences = patch_strips.names_of(split, found.root)
     lists = tasks or (found.root / "tasks" if (found.root / "tasks").is_dir() else None)
@@ -139,17 +141,16 @@ def run(
 def from_patches(translator: Translator | None) -> tuple[str, ...]:
     """The descriptors of a model that are computed from patches; ValueError where there are none."""
     names = [] if translator is None else translator.names
-    found = []
-    for name in names:
-        try:
-            entry = get_entry(name)
-        except ValueError:  # one's own, of files alone
-            continue
-        if entry.source == "patch" and entry.describe is not None:
-            found.append(name)
+    found = [name for name in names if name in registered() and of_patches(name)]
     if not found:
         raise ValueError("name --descriptors that are computed from patches, or a --model that has some")
     return tuple(found)
+
+
+def of_patches(name: str) -> bool:
+    """Whether a registered descriptor is computed from patches; an unknown one raises ValueError."""
+    entry = get_entry(name)
+    return entry.source == "patch" and entry.describe is not None
 
 
 def planned(names: Sequence[str], translator: Translator | None, modes: Sequence[Mode]) -> list[Comparison]:

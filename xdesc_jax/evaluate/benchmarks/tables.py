@@ -65,23 +65,27 @@ def reference(result: Result) -> Mapping[str, Mapping[str, float]]:
 
 def note(result: Result) -> str:
     """How the table stands to the paper."""
-    if not result.official:
-        return "Not the official data: the paper's values do not compare, and are left out."
     entry = paper().get(result.benchmark, {})
+    if not result.official:
+        left = ": the paper's values do not compare, and are left out" if entry.get("rows") else ""
+        return f"Not the official data{left}."
     if entry.get("note"):
         return f"{entry['table']}: {entry['note']}." if entry["table"] else f"{entry['note']}."
-    if entry and not any(_printed(result, column) for column in result.columns):
-        return f"Paper: {entry['table']}, whose figures are none of these."
+    if _alone(result):
+        return f"Paper: {entry['table']}, whose figures are none of these and stand last, to compare others with."
     return f"Paper: {entry['table']}; difference: this result less the paper's." if entry else ""
 
 
 def headings(result: Result) -> list[str]:
-    """Of the table; a column that the paper prints is followed by its value and the difference."""
+    """Of the table; a column that the paper prints is followed by its value and the difference.
+
+    Where it prints none of them, its own come last: what a benchmark's server says of the poses compares with those.
+    """
     heads = [""]
     for column in result.columns:
         heads.append(column.heading)
         heads += [PAPER, DIFFERENCE] if _printed(result, column) else []
-    return heads
+    return heads + [f"{PAPER}: {column.heading}" for column in _alone(result)]
 
 
 def cells(result: Result) -> list[list[str]]:
@@ -96,8 +100,17 @@ def cells(result: Result) -> list[list[str]]:
                 theirs = known.get(row.paper, {}).get(column.key)
                 less = None if value is None or theirs is None else value - theirs
                 texts += [_text(theirs, column), _text(less, column, signed=True)]
-        rows.append(texts)
+        rows.append(texts + [_text(known.get(row.paper, {}).get(column.key), column) for column in _alone(result)])
     return rows
+
+
+def _alone(result: Result) -> list[Column]:
+    """The paper's columns, where it prints values of some rows but of no column of the first table."""
+    first = [column for column in result.columns if not column.table]
+    if not first or any(_printed(result, column) for column in first):
+        return []
+    known = reference(result)
+    return [Column(key) for key in dict.fromkeys(key for row in result.rows for key in known.get(row.paper, {}))]
 
 
 def _printed(result: Result, column: Column) -> bool:

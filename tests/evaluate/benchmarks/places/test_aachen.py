@@ -1,5 +1,6 @@
 """The benchmark of Aachen Day-Night, on a synthetic place in its layout."""
 
+import dataclasses
 import json
 from types import SimpleNamespace
 
@@ -167,9 +168,13 @@ def test_columns_of_known_poses_are_the_papers():
     assert set(tables.paper()["aachen"]["rows"]["standard: SIFT"]) <= names
 
 
-def test_a_table_without_shares_says_that_nothing_of_the_papers_stands_beside():
+def test_shares_that_the_server_alone_knows_are_compared_with_the_papers_which_stand_last():
     data = {"folder": "a", "text": "v1", "official": True, "other": [], "fingerprint": "a"}
     row = Row("standard: sift", {"day localised": 90.0}, "standard", "standard: SIFT")
     result = Result("aachen", "Aachen Day-Night", data, {}, [Column("day localised")], [row])
-    assert tables.note(result) == "Paper: Table 1, whose figures are none of these."
-    assert tables.headings(result) == ["", "day localised [%]"]
+    assert "figures are none of these and stand last" in tables.note(result)
+    heads, (texts,) = tables.headings(result), tables.cells(result)
+    assert heads[:3] == ["", "day localised [%]", "paper: day 0.25 m, 2 deg [%]"]
+    assert texts == ["standard: sift", "90.0", "82.5", "88.7", "52.0", "61.2"] and len(heads) == len(texts)
+    other = dataclasses.replace(result, data={**data, "official": False, "other": ["a map of 6 photos"]})
+    assert tables.headings(other) == heads[:2]
