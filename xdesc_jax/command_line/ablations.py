@@ -33,7 +33,7 @@ from xdesc_jax.files.whole import config_hash, input_hash
 from xdesc_jax.translation.translator import Translator
 
 DESCRIPTORS = ("brief", "sift", "hardnet-xdesc", "sosnet-xdesc")
-VERSION = 1  # of the figures
+VERSION = 2  # of the figures
 VIEWS = 4  # warped views of a photo, whose pairs share its rows
 
 

@@ -32,7 +32,7 @@ def test_each_setting_is_a_training_and_serves_a_claim():
         for setting, comparison in claim.needs:
             held = configs[setting].descriptors if setting else FOUR
             assert {comparison.source, comparison.target} <= set(held)
-    assert len(ablations.claims(FOUR, ["4 descriptors"])) == 1  # the naive one
+    assert len(ablations.claims(FOUR, ["4 descriptors"])) == 2  # the naive ones
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_claims_are_judged_by_what_trainings_reach_and_a_stopped_run_goes_on(jud
     result = command.run(**judged)
     assert calls.done == 1
     found = {row.detail["paper"]: row for row in result.rows}
-    assert len(result.rows) == 4 and not result.official
+    assert len(result.rows) == 5 and not result.official
     assert found["Figure 'Naive matching'"].mode == "holds"
     joint = found["Figure 't-SNE visualization of the joint space'"]
     assert joint.mode == "holds" and joint.values["difference"] > 50

@@ -32,7 +32,7 @@ def test_results_of_other_data_are_labelled_and_have_no_value_of_the_paper_besid
     text = tables.markdown(other)
     assert "other data: 12 queries, where the set has 922" in text and "Not the official data" in text
     assert "82.5" not in text and "| sift | 84.0 | 900 |" in text
-    assert tables.note(dataclasses.replace(other, benchmark="cross")) == "Not the official data."  # nothing of the paper's
+    assert tables.note(dataclasses.replace(other, benchmark="cross")) == "Not the official data."  # not the paper's
     joint = dataclasses.replace(other, rows=[Row("a | b", {DAY: 84.0, "inliers": 900}, "joint")])
     assert tables.markdown(joint).splitlines()[-1] == "| a \\| b | 84.0 | 900 |"
 
