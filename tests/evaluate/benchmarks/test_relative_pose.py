@@ -40,6 +40,15 @@ def test_exact_features_of_two_detectors_give_the_poses_translated_and_joint(pos
     assert not result.official and "5 pairs, where the sets have 1500" in result.data["other"]
 
 
+def test_a_pair_is_matched_in_either_order_that_it_is_listed_in(posed, tmp_path):
+    (listed,), (i, j) = posed.glob("*.txt"), PAIRS[0]
+    listed.write_text(f"{line(i, j)}\n{line(j, i)}\n")
+    model, files = exact_translator().save(tmp_path / "model.safetensors"), (write_features(tmp_path / "f"),)
+    asked = {"data": posed, "model": model, "features": files, "modes": ("translated",)}
+    for row in run(**asked, out=tmp_path / "out").rows:  # own-a and own-b have keypoints of their own
+        assert row.values["AUC 5 deg"] > 99 and row.values["precision"] == 100, row.name
+
+
 def test_shuffled_rows_give_no_pose_better_than_chance(posed, tmp_path):
     files = (write_features(tmp_path / "f", shuffled=True),)
     (row,) = run(data=posed, out=tmp_path / "out", features=files, descriptors=("own-a",), ratio=None).rows

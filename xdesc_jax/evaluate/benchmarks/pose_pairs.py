@@ -77,6 +77,23 @@ def _pair(where: str, fields: Sequence[str]) -> PosedPair:
     return PosedPair(fields[0], fields[1], k0, k1, Pose(rotation, pose[:3, 3]))
 
 
+def orders(pairs: Sequence[PosedPair]) -> list[list[PosedPair]]:
+    """The pairs, and apart from them those whose photos an earlier one has in the other order, where there are some.
+
+    A file of matches holds two photos once, while each order has descriptors of its own where photos 0 and 1 differ.
+    """
+    seen: set[tuple[str, str]] = set()
+    first: list[PosedPair] = []
+    turned: list[PosedPair] = []
+    for pair in pairs:
+        if (pair.name1, pair.name0) in seen:
+            turned.append(pair)
+        else:
+            seen.add((pair.name0, pair.name1))
+            first.append(pair)
+    return [group for group in (first, turned) if group]
+
+
 def find_list(root: Path) -> Path | None:
     """The list in a folder: its only text whose first line has as many fields; the first by name of several."""
     for path in sorted(root.glob("*.txt")):

@@ -108,7 +108,7 @@ def run(
     """
     estimate = estimator(ransac)
     found, listed = _data(Path(data), pairs)
-    posed = pose_pairs.read_list(listed)
+    groups = pose_pairs.orders(pose_pairs.read_list(listed))
     named, model = model, pretrained.resolve(model) if model else None
     translator = Translator.load(model) if model else None
     extract = functools.partial(
@@ -120,7 +120,8 @@ def run(
     with console.status("reading the inputs"):
         hashes = {name: input_hash(path) for name, path in stores.items()}
         config = [BENCHMARK.name, VERSION, found.fingerprint, hashes, content_hash(model) if model else None, ratio]
-        config += [max_error_px, seed, *[ransac] * (ransac != "colmap")]  # results from before there was a choice stay
+        # Results from before there was a choice, or a group of pairs in the other order, stay.
+        config += [max_error_px, seed, *[ransac] * (ransac != "colmap"), *[len(groups)] * (len(groups) > 1)]
         expected = config_hash([*config, [str(comparison) for comparison in plan]])
     given: dict[str, Any] = {"pairs": pairs, "model": named, "features": features, "descriptors": list(stores)}
     given |= {"modes": modes, "keypoints": keypoints, "max_keypoints": max_keypoints, "weights": weights}
@@ -128,13 +129,15 @@ def run(
     told = {"data": found.told, "rows": len(plan), **given}
 
     def measure(kept: Journal) -> Result:
-        lines = dict.fromkeys(f"{pair.name0} {pair.name1}" for pair in posed)
-        names_of_pairs = write_lines(out / "pairs.txt", list(lines))
+        lists = []
+        for i, group in enumerate(groups):
+            lines = dict.fromkeys(f"{pair.name0} {pair.name1}" for pair in group)
+            lists.append((group, write_lines(out / f"pairs{i or ''}.txt", list(lines))))
         rows = []
         for comparison in plan:
             make = functools.partial(
-                _figures, comparison, posed, names_of_pairs, stores, out / "matches", model, ratio, max_error_px,
-                seed, overwrite, estimate,
+                _figures, comparison, lists, stores, out / "matches", model, ratio, max_error_px, seed, overwrite,
+                estimate,
             )  # fmt: skip
             rows.append(row_of(comparison, kept.recall(str(comparison), make)))
             console.info(f"{rows[-1].name}: {rows[-1].values['AUC 10 deg']:.1f} % at 10 deg")
@@ -155,27 +158,29 @@ def _data(data: Path, pairs: Path | None) -> tuple[Checked, Path]:
 
 
 def _figures(
-    comparison: Comparison, pairs: Sequence[PosedPair], listed: Path, stores: Mapping[str, Path], folder: Path,
+    comparison: Comparison, lists: Sequence[tuple[Sequence[PosedPair], Path]], stores: Mapping[str, Path], folder: Path,
     model: Path | None, ratio: float | Literal["auto"] | None, max_error_px: float, seed: int, overwrite: bool,
     estimate: Estimator,
 ) -> dict[str, Any]:  # fmt: skip
-    """Figures of every pair in one row."""
+    """Figures of every pair in one row; the pairs of each list are matched in a file of their own."""
     source, target = stores[comparison.source], stores[comparison.target]
-    out = folder / f"{comparison.mode} {comparison.source} {comparison.target}.h5"
     mode = _WAYS[comparison.mode]
-    with console.inner():
-        match(
-            (source,), out, pairs=str(listed), other=(target,) if source != target else (), mode=mode,
-            model=None if mode == "native" else model, target=comparison.target if mode == "directional" else None,
-            ratio=ratio, overwrite=overwrite,
-        )  # fmt: skip
     found: dict[str, list[float]] = {"error_deg": [], "matches": [], "inliers": [], "precision": []}
-    with FeatureStore(source) as first, FeatureStore(target) as second, MatchFile(out, first.names) as matches:
-        for pair in console.track(pairs, f"{comparison.label}: poses", "pairs"):
-            rows = matches.indices(pair.name0, pair.name1)
-            xy0, xy1 = first.read(pair.name0).keypoints[rows[:, 0]], second.read(pair.name1).keypoints[rows[:, 1]]
-            for key, value in pair_scores(xy0, xy1, pair, max_error_px, seed, estimate).items():
-                found[key].append(value)
+    for pairs, listed in lists:
+        number = listed.stem.removeprefix("pairs")
+        out = folder / f"{comparison.mode} {comparison.source} {comparison.target}{number and f' {number}'}.h5"
+        with console.inner():
+            match(
+                (source,), out, pairs=str(listed), other=(target,) if source != target else (), mode=mode,
+                model=None if mode == "native" else model,
+                target=comparison.target if mode == "directional" else None, ratio=ratio, overwrite=overwrite,
+            )  # fmt: skip
+        with FeatureStore(source) as first, FeatureStore(target) as second, MatchFile(out, first.names) as matches:
+            for pair in console.track(pairs, f"{comparison.label}: poses", "pairs"):
+                rows = matches.indices(pair.name0, pair.name1)
+                xy0, xy1 = first.read(pair.name0).keypoints[rows[:, 0]], second.read(pair.name1).keypoints[rows[:, 1]]
+                for key, value in pair_scores(xy0, xy1, pair, max_error_px, seed, estimate).items():
+                    found[key].append(value)
     return found
 
 
