@@ -36,6 +36,7 @@ def test_exact_features_map_all_photos_by_every_method(tmp_path):
     assert shared["kinds"] == ["own-a", "own-b"] and shared["by_count"][1] > 0.95
     assert not any(row.paper for row in result.rows)  # photos of two descriptors are none of the paper's
     assert not result.official and "8 photos, where the set has 1344" in result.data["other"][0]
+    assert result.data["text"].endswith("truth: 8 photos of Madrid_Metropolis (the paper's: 453), given in metres")
 
 
 def test_files_that_are_not_named_stand_in_the_models_order(tmp_path):
@@ -64,7 +65,9 @@ def test_a_truth_is_made_in_four_steps_where_there_is_none(tmp_path):
     asked = {"data": data, "features": features, "descriptors": ("own-a",), "methods": ("standard",), "threads": 1}
     with pytest.raises(ValueError, match=r"to be made with 'sosnet', expected one of own-a \(--truth\)"):
         run(**asked, out=tmp_path / "out")
-    (row,) = run(**asked, out=tmp_path / "out", truth="own-a").rows
+    result = run(**asked, out=tmp_path / "out", truth="own-a")
+    assert result.data["text"].endswith("(the paper's: 453), made in metres")
+    (row,) = result.rows
     assert row.values[BEST] == row.values["localised"] == 100
     found = read_model(tmp_path / "out" / SCENE / "truth/reference").poses
     assert sorted(found) == sorted(place.poses)

@@ -139,17 +139,19 @@ def run(
     told = {"data": found.told, "rows": len(plan) * len(places), **given}
 
     def measure(kept: Journal) -> Result:
-        rows = []
+        rows, truths = [], []
         for collection, stores in places:
             if overwrite:
                 _clear(out / collection.folder.name)
             place = _place(collection, stores, out / collection.folder.name, model, truth, ratio, seed, threads)
+            truths.append(_truth_told(collection, place))
             for method, descriptor in plan:
                 make = partial(figures, place, method, descriptor, seed)
                 entry = kept.recall(f"{collection.folder.name}, {method}: {descriptor}", make)
                 rows.append(row_of(collection, method, descriptor, entry, names))
                 console.info(f"{rows[-1].name}: registered {rows[-1].values['localised']:.1f} %")
-        return Result.of(BENCHMARK, found, given, _columns(rows), rows)
+        with_truth = dataclasses.replace(found, text=f"{found.text}; truth: {', '.join(truths)}")
+        return Result.of(BENCHMARK, with_truth, given, _columns(rows), rows)
 
     return run_folder.carry_out(BENCHMARK, out, expected, overwrite, measure, _page, told=told, stage=run)
 
@@ -219,6 +221,14 @@ def _place(
         raise ValueError(f"{reference}: {len(missing)} photos are not in {collection.images}, first {missing[:5]}")
     mapper = Mapper(out, sorted(poses), stores, reference, model, ratio, tuple(stores), threads)
     return Scene(mapper, poses, "metric" if scale == "metric" else "relative")
+
+
+def _truth_told(collection: Collection, place: Scene) -> str:
+    """For people: which photos have a true pose, and where that is from."""
+    count, papers = len(place.poses), collection.papers_photos
+    than = f" (the paper's: {papers})" if papers not in (None, count) else ""
+    units = "in metres" if place.scale == "metric" else "in units of its own"
+    return f"{count} photos of {collection.folder.name}{than}, {'given' if collection.reference else 'made'} {units}"
 
 
 def _clear(folder: Path) -> None:

@@ -47,6 +47,11 @@ class Collection:
         return SCENES[self.folder.name][0] if self.folder.name in SCENES else self.folder.name
 
     @property
+    def papers_photos(self) -> int | None:
+        """Photos of the paper's truth, where it has the scene."""
+        return SCENES[self.folder.name][2] if self.folder.name in SCENES else None
+
+    @property
     def reference(self) -> Path | None:
         """The true poses in metres, where there are some."""
         path = self.folder / REFERENCE
