@@ -139,7 +139,7 @@ def test_bad_models_are_refused_by_name_in_every_format(model, tmp_path, capsys,
     pair = str(pairs().save(tmp_path / "pair.safetensors"))
     for words, message in [
         ([pair, out, "--source", "grid", "--target", "embedding"], "pair networks have no joint space"),
-        ([pair, out, "--source", "grid", "--target", "grid"], "no network 'pair/grid/grid'"),
+        ([pair, out, "--source", "grid", "--target", "grid"], "makes no 'grid' of 'grid'"),
         ([str(tmp_path / "none"), out, *ONE], "none"),
     ]:
         assert cli.main(["export", *words, "--format", format]) == 2

@@ -133,6 +133,14 @@ def test_with_a_source_only_its_images_are_translated(model, mixed, tmp_path):
         assert after.spec("a b.jpg") == SPECS["bits"]
         assert after.spec("sub/é.jpg").name == "colmap-sift"
         assert after.translated_from("sub/é.jpg") == "bits->plain"
+    warnings = json.loads((tmp_path / "out.db.json").read_text())["warnings"]
+    assert any(text.startswith("rows are translations already (bits -> plain)") for text in warnings)
+
+
+def test_a_source_that_is_the_target_is_refused(model, mixed, tmp_path, capsys):
+    arguments = ("--descriptor", "plain", "--target", "plain", "--model", model)
+    assert run(mixed, tmp_path / "out.db", *arguments) == 2
+    assert "nothing to translate: --descriptor and --target are both 'plain'" in capsys.readouterr().err
 
 
 def test_an_image_of_a_descriptor_that_the_model_lacks_is_named_before_any_work(model, mixed, tmp_path, capsys):

@@ -120,6 +120,22 @@ def test_a_stored_embedding_decodes(model, make_store, tmp_path):
             np.testing.assert_allclose(photo.descriptors, b.read(name).descriptors, atol=1e-4)
 
 
+def test_rows_of_the_target_are_refused(model, make_store, tmp_path, capsys):
+    assert run(make_store("grid"), tmp_path / "out.h5", "--target", "grid", "--model", model) == 2
+    assert "in.h5: nothing to translate: holds 'grid' already" in capsys.readouterr().err
+    np.save(tmp_path / "in.npy", rows_of("grid", 3))
+    assert run_array(tmp_path, model, "grid", "grid") == 2
+    assert "in.npy: nothing to translate: holds 'grid' already" in capsys.readouterr().err
+
+
+def test_rows_that_are_translations_are_translated_again_with_a_warning(model, make_store, tmp_path, capsys):
+    translate.translate(make_store("grid"), tmp_path / "plain.h5", target="plain", model=model)
+    assert "already" not in capsys.readouterr().err
+    translate.translate(tmp_path / "plain.h5", tmp_path / "bits.h5", target="bits", model=model)
+    said = json.loads((tmp_path / "bits.h5.json").read_text())["warnings"]
+    assert any(text.startswith("rows are translations already (grid -> plain)") for text in said)
+
+
 def test_an_embedding_of_another_model_is_refused(model, tmp_path, capsys):
     joint = write_one_row(tmp_path / "joint.h5", DescriptorSpec("embedding:0123456789ab", 8))
     assert run(joint, tmp_path / "out.h5", "--target", "plain", "--model", model) == 2
@@ -323,6 +339,11 @@ def test_an_array_of_root_sift_is_colmaps_and_not_opencvs(tmp_path, capsys, n):
     assert np.load(tmp_path / "out.npy").shape == (n, 128)
 
 
+def test_a_feature_file_does_not_become_a_database(model, make_store, tmp_path, capsys):
+    assert run(make_store("grid"), tmp_path / "out.db", "--target", "plain", "--model", model) == 2
+    assert "in.h5 is a .h5 file, so the output must be one, too" in capsys.readouterr().err
+
+
 def test_a_folder_of_features_is_called_a_folder(model, tmp_path):
-    with pytest.raises(ValueError, match=rf"^{tmp_path}: is a folder, expected a file of "):
+    with pytest.raises(ValueError, match=rf"^{tmp_path}: is a folder, expected a .h5 or .npy file, or "):
         translate.translate(tmp_path, tmp_path / "out.h5", target="grid", model=model)

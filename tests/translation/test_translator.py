@@ -253,7 +253,7 @@ def test_pair_networks_translate_and_do_not_embed(rng):
     np.testing.assert_allclose(model.translate(x, "plain", "grid"), expected, atol=1e-6)
     with pytest.raises(ValueError, match="no joint space"):
         model.embed(x, "plain")
-    with pytest.raises(ValueError, match="no network 'pair/grid/plain', it has pair/plain/grid"):
+    with pytest.raises(ValueError, match="makes no 'plain' of 'grid': of 'grid' it makes nothing"):
         model.translate(make_rows(2)["grid"], "grid", "plain")
 
 
@@ -261,7 +261,8 @@ def test_a_model_without_a_decoder_says_so():
     bundle = make_bundle()
     encoders = {k: v for k, v in bundle.networks.items() if k.startswith("encoder/")}
     model = Translator(dataclasses.replace(bundle, networks=encoders))
-    with pytest.raises(ValueError, match="no network 'decoder/bits'"):
+    told = "makes no 'bits' of 'grid': of 'grid' it makes embedding, and 'bits' of nothing"
+    with pytest.raises(ValueError, match=told):
         model.translate(make_rows(1)["grid"], "grid", "bits")
 
 

@@ -21,7 +21,7 @@ from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.frames import of_colmap
 from xdesc_jax.networks.views import VIEW, View
 from xdesc_jax.translation import ratios as ratio_keys
-from xdesc_jax.translation.ratios import RATIOS, trace
+from xdesc_jax.translation.ratios import RATIOS, again, trace
 from xdesc_jax.translation.stream import Stream
 from xdesc_jax.translation.translator import Translator
 
@@ -58,7 +58,7 @@ class Plan:
             "images_without_descriptors": len(self.empty),
         }
 
-    def warnings(self) -> list[str]:
+    def warnings(self, reader: DatabaseReader) -> list[str]:
         """What the database gives reason to warn of."""
         found = []
         if not self.images:
@@ -66,7 +66,7 @@ class Plan:
         if self.unequal:
             text = f"{len(self.unequal)} images have other numbers of keypoints and descriptors"
             found.append(f"{text}, first {self.unequal[0]!r}; they can be translated, but not matched")
-        return found
+        return found + again((spec, reader.translated_from(name)) for name, spec in self.images.items())
 
 
 def plan(reader: DatabaseReader, translator: Translator, source: str | None, target: str) -> Plan:
@@ -85,6 +85,8 @@ def plan(reader: DatabaseReader, translator: Translator, source: str | None, tar
     """
     end = translator.spec(target)
     given = translator.spec(source) if source is not None else None
+    if given is not None and given.name == end.name:
+        raise ValueError(f"{reader.path}: nothing to translate: --descriptor and --target are both {given.name!r}")
     by_id = sorted(reader.ids, key=reader.ids.__getitem__)
     keypoints, descriptors = reader.blobs("keypoints"), reader.blobs("descriptors")
     result = Plan({}, {}, [], end, [])

@@ -103,6 +103,15 @@ def trace(
     return source, kept
 
 
+def again(rows: Iterable[tuple[DescriptorSpec, str | None]]) -> list[str]:
+    """A warning where rows to translate are translations themselves, given what they hold and are translated from."""
+    routes = {f"{before} -> {spec.name}" for spec, before in rows if before is not None and not spec.is_embedding}
+    if not routes:
+        return []
+    text = f"rows are translations already ({', '.join(sorted(routes))}), and lose again what a translation loses"
+    return [f"{text}; translate the file that these were made of, where it is at hand"]
+
+
 def strictest(*files: Mapping[str, float]) -> dict[str, float]:
     """The rule for ratios of several files, those of queries and of a map included: of each key the smallest, so that
     what any was calibrated to keep out stays out. A model's own ratios go before them (see `routes.Router`)."""

@@ -31,13 +31,14 @@ from xdesc_jax.files.whole import already_done, atomic, config_hash, content_has
 from xdesc_jax.networks.frames import check as check_frames
 from xdesc_jax.networks.views import VIEW, View, parse
 from xdesc_jax.translation import database
-from xdesc_jax.translation.ratios import origin
+from xdesc_jax.translation.ratios import TRANSLATED_FROM, again, origin
 from xdesc_jax.translation.stream import Stream, ZeroRowsWarning
 from xdesc_jax.translation.surroundings import check_positions
 from xdesc_jax.translation.translator import Translator
 
 ROWS = 65536  # rows of an array translated between two steps of the progress bar
 FORMATS = (".h5", ".npy")
+_EXPECTED = f"a {' or '.join(FORMATS)} file, or a COLMAP database"
 DATABASE = ".db"  # stands for a COLMAP database, which is told by its content and may have any name
 # Attributes of a feature file that describe its descriptors, and so do not pass to the translated file.
 OWN_ATTRIBUTES = ("spec", "spec_json", "bits", "origin", "version", "config_hash")
@@ -136,7 +137,9 @@ def _translate(
             plan = database.plan(reader, translator, descriptor, target)
             name, packed = ", ".join(plan.sources) or plan.target.name, False
         else:
-            name = _source(features, descriptor, translator)
+            name, warnings = _source(features, descriptor, translator)
+            if name == translator.spec(target).name:
+                raise ValueError(f"{features}: nothing to translate: holds {name!r} already")
             packed = translator.spec(name).binary if kind == ".h5" else packed
             if kind == ".npy" and positions is None and translator.takes_context(name, target):
                 raise ValueError(
@@ -174,10 +177,9 @@ def _translate(
         console.settings(f"xdesc translate -> {out}", told)
         start = time.perf_counter()
         attributes = {"config_hash": expected, "model": model.name} | ({} if view is None else {VIEW: view.name})
-        warnings: list[str] = []
         if kind == DATABASE:
             streams = database.translate_images(reader, plan, out, translator, attributes, summary, view)
-            counts, warnings = plan.counts(), plan.warnings()
+            counts, warnings = plan.counts(), plan.warnings(reader)
         else:
             stream = translator.stream(name, target, packed=packed, storage=True, kept=True)
             streams = [stream]
@@ -199,18 +201,16 @@ def _check_paths(features: Path, *outputs: Path) -> str:
     if not features.exists():
         raise FileNotFoundError(f"{features}: no such file")
     if features.is_dir():
-        raise ValueError(f"{features}: is a folder, expected a file of {FORMATS} or a COLMAP database")
+        raise ValueError(f"{features}: is a folder, expected {_EXPECTED}")
     kind = features.suffix
     if kind not in FORMATS:
         with contextlib.suppress(ValueError, FileNotFoundError):
             kind = DATABASE if is_database(features) else kind
     if kind not in (*FORMATS, DATABASE):
-        raise ValueError(f"{features}: is a {kind or 'nameless'} file, expected one of {FORMATS} or a COLMAP database")
+        raise ValueError(f"{features}: is a {kind or 'nameless'} file, expected {_EXPECTED}")
     for out in outputs:
         if kind == DATABASE and out.suffix in FORMATS:
             raise ValueError(f"{out}: {features} is a COLMAP database, so the output must be one, too")
-        if kind != DATABASE and out.suffix not in FORMATS:
-            raise ValueError(f"{out}: is a {out.suffix or 'nameless'} file, expected one of {FORMATS}")
         if kind != DATABASE and features.suffix != out.suffix:
             raise ValueError(f"{out}: {features} is a {features.suffix} file, so the output must be one, too")
         if features.resolve() == out.resolve():
@@ -218,13 +218,13 @@ def _check_paths(features: Path, *outputs: Path) -> str:
     return kind
 
 
-def _source(features: Path, source: str | None, translator: Translator) -> str:
-    """The source's name, checked against what the file says and holds."""
+def _source(features: Path, source: str | None, translator: Translator) -> tuple[str, list[str]]:
+    """The source's name, checked against what the file says and holds, and what the file gives reason to warn of."""
     spec = translator.spec(source) if source is not None else None
     if features.suffix == ".npy":
         if spec is None:
             raise ValueError(f"{features}: an array does not say which descriptor it holds; pass --descriptor")
-        return spec.name
+        return spec.name, []
     with FeatureStore(features, spec) as store:
         store.require_photos()
         found = database.known(str(features), store.spec, translator)
@@ -233,7 +233,7 @@ def _source(features: Path, source: str | None, translator: Translator) -> str:
                 store.read(name)
             except ValueError as error:
                 raise ValueError(f"{error}; the model has {translator.describe()}") from error
-        return found.name
+        return found.name, again([(store.spec, store.attributes.get(TRANSLATED_FROM))])
 
 
 def _found_hash(out: Path, kind: str, summary: Path) -> str | None:

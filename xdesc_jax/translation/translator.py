@@ -282,14 +282,23 @@ class Translator:
         start, end = self.spec(source), self.spec(target)
         if start.is_embedding and end.is_embedding:
             raise ValueError(f"{self._where}: source and target are both the joint space {start.name!r}")
-        if self.bundle.kind == "pair":
-            route = [f"pair/{source}/{target}"]
-        else:
-            route = [] if start.is_embedding else [f"encoder/{source}"]
-            route += [] if end.is_embedding else [f"decoder/{target}"]
-        for name in route:
-            if name not in self.bundle.networks:
-                raise ValueError(
-                    f"{self._where}: no network {name!r}, it has {', '.join(sorted(self.bundle.networks))}"
-                )
+        route = self._networks(start, end)
+        if not self._has(route):
+            ends = [*self.specs.values(), *([] if self.embedding_spec is None else [self.embedding_spec])]
+            made = [EMBEDDING if e.is_embedding else e.name for e in ends if self._has(self._networks(start, e))]
+            taken = [EMBEDDING if s.is_embedding else s.name for s in ends if self._has(self._networks(s, end))]
+            raise ValueError(
+                f"{self._where}: makes no {target!r} of {source!r}: of {source!r} it makes "
+                f"{', '.join(made) or 'nothing'}, and {target!r} of {', '.join(taken) or 'nothing'}"
+            )
         return route
+
+    def _networks(self, start: DescriptorSpec, end: DescriptorSpec) -> list[str]:
+        """Names of the networks that would lead from one to the other; none within the joint space."""
+        if self.bundle.kind == "pair":
+            return [f"pair/{start.name}/{end.name}"]
+        encoder = [] if start.is_embedding else [f"encoder/{start.name}"]
+        return encoder + ([] if end.is_embedding else [f"decoder/{end.name}"])
+
+    def _has(self, route: Sequence[str]) -> bool:
+        return bool(route) and all(name in self.bundle.networks for name in route)
