@@ -261,7 +261,7 @@ def test_what_a_stopped_calibration_extracted_is_used_unless_settings_changed(
         return given_stores([out], descriptors)
 
     monkeypatch.setattr(calibrate_module, "extracted_stores", extracted)
-    monkeypatch.setattr(calibrate_module, "computable", lambda names, keypoints: tuple(names))
+    monkeypatch.setattr(calibrate_module, "to_extract", lambda names, model, keypoints: model.names)
     searched, out = Calls(monkeypatch, homography, "_search"), tmp_path / "out" / "m.safetensors"
     for keypoints, counted in (("opencv", 1), ("opencv", 1), ("colmap", 2)):
         searched.done, searched.until = 0, 4

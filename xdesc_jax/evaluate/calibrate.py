@@ -26,7 +26,7 @@ from xdesc_jax import console, pretrained
 from xdesc_jax.evaluate.homography import Comparison, comparisons
 from xdesc_jax.evaluate.judged import Judged, judge_all
 from xdesc_jax.evaluate.scenes import find_scenes
-from xdesc_jax.evaluate.stages.homography import computable, extracted_stores, given_stores, scene_config
+from xdesc_jax.evaluate.stages.homography import extracted_stores, given_stores, scene_config, to_extract
 from xdesc_jax.files.claim import beside, claimed
 from xdesc_jax.files.journal import Journal
 from xdesc_jax.files.whole import config_hash, content_hash, input_hash, making, write_json
@@ -179,7 +179,7 @@ def calibrate(
             stores = {name: path for name, path in stores.items() if name in translator.names}
         else:
             stores = _extracted(
-                scenes, work / "features", descriptors or computable(translator.names, keypoints), keypoints=keypoints,
+                scenes, work / "features", to_extract(descriptors, translator, keypoints), keypoints=keypoints,
                 max_keypoints=max_keypoints, weights=weights, processes=processes,
             )  # fmt: skip
         with console.status("reading the features"):

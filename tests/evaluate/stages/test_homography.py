@@ -81,6 +81,13 @@ def test_something_to_extract_must_be_named(scene_folder, tmp_path):
         homography(scene_folder, out=tmp_path / "out")
 
 
+def test_what_the_model_knows_from_files_alone_is_asked_for_as_a_file(scene_folder, model, tmp_path):
+    with pytest.raises(ValueError, match="^--descriptors own-b: .* give its rows with --features"):
+        homography(scene_folder, out=tmp_path / "out", descriptors=("brief", "own-b"), model=model)
+    with pytest.raises(ValueError, match="^--descriptors own-b: .* give its rows with --features"):
+        calibrate(model, scene_folder, out=tmp_path / "out.safetensors", descriptors=("own-b",))
+
+
 def test_stores_are_found_by_folder_and_by_file(feature_folder):
     files = {name: feature_folder / f"{name}.h5" for name in ("own-a", "own-b")}
     assert given_stores([feature_folder]) == files

@@ -14,18 +14,10 @@ from xdesc_jax.descriptors import get_entry, registered
 from xdesc_jax.evaluate.benchmarks import run_folder
 from xdesc_jax.evaluate.homography import Comparison, Mode, comparisons
 from xdesc_jax.evaluate.photos import spec_by_name
-from xdesc_jax.evaluate.stages.homography import computable, given_stores
+from xdesc_jax.evaluate.stages.homography import given_stores, to_extract
 from xdesc_jax.features.store import FeatureStore
 from xdesc_jax.files import dry_run
 from xdesc_jax.translation.translator import Translator
-
-
-def to_extract(descriptors: Sequence[str], translator: Translator | None, keypoints: str) -> tuple[str, ...]:
-    """Those asked for, or all of a model that photos give; ValueError where there are none."""
-    names = tuple(descriptors) or (computable(translator.names, keypoints) if translator else ())
-    if not names:
-        raise ValueError("name --descriptors to extract, or give a --model or --features")
-    return names
 
 
 def stores_of(

@@ -89,9 +89,7 @@ def homography(
     if features:
         stores = given_stores(features, descriptors, translator)
     else:
-        names = descriptors or (computable(translator.names, keypoints) if translator else ())
-        if not names:
-            raise ValueError("name --descriptors to extract, or give a --model or --features")
+        names = to_extract(descriptors, translator, keypoints)
         with dry_run.step(out / RESULTS, out / REPORT):
             stores = extracted_stores(
                 scenes, out / "features", names, keypoints=keypoints, max_keypoints=max_keypoints, weights=weights,
@@ -235,6 +233,18 @@ def extracted_stores(
             weights=weights, processes=processes, overwrite=overwrite, strict=True,
         )  # fmt: skip
     return given_stores([out], descriptors)
+
+
+def to_extract(descriptors: Sequence[str], translator: Translator | None, keypoints: str) -> tuple[str, ...]:
+    """Those asked for, or all of a model that photos give; ValueError where there are none, or the model alone knows
+    one."""
+    names = tuple(descriptors) or (computable(translator.names, keypoints) if translator else ())
+    if not names:
+        raise ValueError("name --descriptors to extract, or give a --model or --features")
+    if translator and (own := [name for name in names if name in translator.names and name not in registered()]):
+        text = "known by the model alone, photos do not give it; give its rows with --features"
+        raise ValueError(f"--descriptors {' '.join(own)}: {text}")
+    return names
 
 
 def computable(names: Sequence[str], keypoints: str) -> tuple[str, ...]:

@@ -22,10 +22,10 @@ from xdesc_jax.evaluate.benchmarks.cross.plan import Case, Way, cases, spec_of, 
 from xdesc_jax.evaluate.benchmarks.cross.scores import COLUMNS, row_of
 from xdesc_jax.evaluate.benchmarks.cross.simulated import CONDITIONS, Condition
 from xdesc_jax.evaluate.benchmarks.cross.stores import extracted, of_matchers
-from xdesc_jax.evaluate.benchmarks.feature_rows import to_extract
 from xdesc_jax.evaluate.benchmarks.protocol import Benchmark, require
 from xdesc_jax.evaluate.benchmarks.results import Result
 from xdesc_jax.evaluate.relative_ransac import Ransac, estimator
+from xdesc_jax.evaluate.stages.homography import to_extract
 from xdesc_jax.features.weights import parse_weights
 from xdesc_jax.files import dry_run
 from xdesc_jax.files.journal import Journal
