@@ -141,7 +141,7 @@ def test_pupils_of_a_model_that_looks_around_look_as_narrowly_as_they_are_told(t
     assert cli.main(["train", "--data", data, "--workdir", str(first), "--resident", *own]) == 0
     assert cli.main(["export", str(first), str(model)]) == 0
     for of, width in (("keypoint", 5), ("none", 24)):
-        again = told | {"model.context.of": of, "model.context.width": width, "model.context.nearest": 9}
+        again = told | {"model.context.of": of, "model.context.width": width, "model.context.nearest": 12}
         own = [word for name, value in again.items() for word in (f"--{name}", str(value))]
         run, file = tmp_path / of, tmp_path / f"{of}.safetensors"
         words = ["train", "--data", data, "--workdir", str(run), "--resident", "--distill", str(model)]
@@ -170,6 +170,10 @@ def test_what_cannot_be_learnt_is_refused_before_anything_is_written(toy_records
         (
             {"loss.alpha": 0.3, "loss.variant": "linear"}, {},
             r"--distill: settings of the loss have no effect \(loss.alpha 0.3, loss.variant linear\)",
+        ),
+        (
+            {"model.frame": "image", "model.harmonics": 7, "model.embedding_width": 9}, {},
+            r"--distill: the joint space is the model's \(model.frame image, the model's is keypoint, .*width 9, the m",
         ),
         ({"inputs": "patches", "descriptors": ("sift",)}, {}, "--distill: inputs is 'patches', expected 'columns'"),
     ]:  # fmt: skip

@@ -16,7 +16,7 @@ from typing import Any
 
 from xdesc_jax.config import ContextConfig, LossConfig, TrainConfig
 from xdesc_jax.descriptors import DescriptorSpec
-from xdesc_jax.files.fields import differing, replaced
+from xdesc_jax.files.fields import differing, leaves, replaced
 from xdesc_jax.networks import mlp
 from xdesc_jax.networks.mlp import Networks
 from xdesc_jax.train.translators.frozen import freeze_members
@@ -60,6 +60,11 @@ def taught(config: TrainConfig, held: Mapping[str, DescriptorSpec], teacher: Bun
     }  # fmt: skip
     if teacher.context is not None:
         of_space |= {f"model.context.{name}": getattr(teacher.context, name) for name in ("nearest", "larger")}
+    given, default = leaves(config), leaves(TrainConfig())
+    others = [name for name in of_space if given[name].value not in (of_space[name], default[name].value)]
+    if others:
+        told = ", ".join(f"{name} {given[name].value}, the model's is {of_space[name]}" for name in others)
+        raise ValueError(f"--distill: the joint space is the model's ({told}); leave these at their defaults")
     return replaced(config, of_space)
 
 
