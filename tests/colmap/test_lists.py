@@ -58,7 +58,7 @@ def test_empty_missing_and_binary_lists_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="absent.txt: no such list"):
         read_queries(tmp_path / "absent.txt")
     (tmp_path / "binary.txt").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ValueError, match="not UTF-8"):
+    with pytest.raises(ValueError, match="not UTF-8 text, expected a list of photos and cameras"):
         read_queries(tmp_path / "binary.txt")
 
 

@@ -166,8 +166,9 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path, capsys):
 
 def test_what_is_neither_run_nor_model_and_a_name_of_another_format_are_told(tmp_path, capsys):
     assert cli.main(["export", "opncv", str(tmp_path / "model.safetensors")]) == 2
-    assert "opncv: no such model file, nor one that ships with the package; did you mean opencv? (there are" in (
-        " ".join(capsys.readouterr().err.split())
+    told = " ".join(capsys.readouterr().err.split())
+    assert (
+        "opncv: no such run directory or model file, nor one that ships with the package; did you mean opencv?" in told
     )
     assert cli.main(["export", "opencv", str(tmp_path / "model.npz")]) == 2
     assert "found '.npz'; did you mean --format npz?" in capsys.readouterr().err

@@ -57,7 +57,7 @@ def test_a_file_of_global_features_is_described(tmp_path, capsys):
 def test_a_feature_file_that_does_not_say_what_it_holds_is_known_as_one(tmp_path, store):
     with h5py.File(tmp_path / "hloc.h5", "w") as file:
         file["a.jpg/keypoints"], file["a.jpg/descriptors"] = np.zeros((2, 2)), np.ones((9, 2))
-    assert kind(tmp_path / "hloc.h5") == "feature file, 1 photos"
+    assert kind(tmp_path / "hloc.h5") == "feature file, 1 photo"
     assert kind(store) == "feature file of plain, 2 photos"
 
 

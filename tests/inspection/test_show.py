@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import h5py
 import numpy as np
 import pytest
@@ -191,7 +193,7 @@ def test_matches_below_a_score_are_left_out(made, tmp_path):
     assert HtmlPage.read(tmp_path / "p.html").by_class["answer"][0].startswith("13 matches in 2 pairs")
 
 
-def test_a_folder_holds_a_page_and_a_picture_of_each_pair(made, tmp_path):
+def test_a_folder_holds_a_page_and_a_picture_of_each_pair(made, tmp_path, caplog):
     features, matches, photos = made
     (tmp_path / "shown").mkdir()
     (tmp_path / "shown" / "mine.txt").write_text("kept")
@@ -200,6 +202,8 @@ def test_a_folder_holds_a_page_and_a_picture_of_each_pair(made, tmp_path):
     assert names == ["01 a_b.png sub_é.png.jpg", "02 a_b.png c.png.jpg", "index.html", "mine.txt"]
     with Image.open(tmp_path / "shown" / names[0]) as image:
         assert image.format == "JPEG" and min(image.size) > 900
+    assert run(features, matches, "--photos", photos, "--out", tmp_path / "shown", "--pair", A, "c.png") == 0
+    assert f"holds 2 pictures not of this page, first {names[0]!r}" in " ".join(caplog.text.split())
 
 
 def test_a_file_without_matches_gives_a_page_that_says_so(made, tmp_path):
@@ -240,6 +244,18 @@ def test_files_of_hloc_are_shown(made, tmp_path):
         a, b = (file[name]["descriptors"][()].T for name in (A, B))
     np.testing.assert_allclose(found.ratios, brute_force(a, b, [(0, 0), (1, 1), (2, 2)]), rtol=1e-5)
     assert run(tmp_path / "hloc.h5", tmp_path / "hm.h5", "--photos", photos) == 0
+
+
+def test_two_files_that_do_not_say_what_they_hold_are_compared_with_a_warning(made, tmp_path, caplog):
+    features, matches, _ = made
+    for name in ("a.h5", "b.h5"):
+        shutil.copy(features, tmp_path / name)
+        with h5py.File(tmp_path / name, "r+") as file:
+            for key in ("spec", "spec_json"):
+                file.attrs.pop(key, None)
+    with opened([tmp_path / "a.h5", tmp_path / "b.h5", matches]):
+        pass
+    assert "b.h5 do not say what they hold, and are taken to hold the same; --descriptor NAME=FILE" in caplog.text
 
 
 def test_a_database_shows_verified_pairs_apart_and_what_was_refused(database, tmp_path):

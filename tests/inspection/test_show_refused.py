@@ -77,7 +77,7 @@ def test_matches_of_other_photos_are_refused(made, capsys, tmp_path):
         (["{f}", "{f}", "--photos", "{p}"], "holds features, expected the match file at the end"),
         (["{f}", "{m}", "--photos", "{p}/none"], "none: no such folder of photos"),
         (["{f}", "{p}/none.h5", "--photos", "{p}"], "none.h5: no such file"),
-        (["{f}", "{m}", "--photos", "{p}", "--pair", "c.png", "z.png"], "--pair names 1 photos that are not in"),
+        (["{f}", "{m}", "--photos", "{p}", "--pair", "c.png", "z.png"], "--pair names 1 photo not in"),
         (["{f}", "{m}", "--photos", "{p}", "--pair", "c.png", "c.png"], "holds no matches of 'c.png' and 'c.png'"),
         (["{f}", "{m}", "--photos", "{p}", "--out", "{m}"], "is the input itself"),
         (["{f}", "{m}", "--photos", "{p}", "--out", "{p}/x.pdf"], "x.pdf: expected a page (.html)"),

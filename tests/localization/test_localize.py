@@ -136,10 +136,10 @@ def test_a_query_without_keypoints_or_pairs_fails(place, tmp_path, queries):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{query} absent.jpg", "names 7 photos that are not in the map, first ['absent.jpg0'"),
-        ("absent.jpg {photo}", "names 7 photos that are not in the query list, first ['absent.jpg0'"),
-        ("{query} {unregistered}", "names 1 photos that are not in the map"),
-        ("{query} one with blanks.jpg", "names 7 photos that are not in the map, first ['one with blanks.jpg0'"),
+        ("{query} absent.jpg", "names 7 photos not in the map, first ['absent.jpg0'"),
+        ("absent.jpg {photo}", "names 7 photos not in the query list, first ['absent.jpg0'"),
+        ("{query} {unregistered}", "names 1 photo not in the map"),
+        ("{query} one with blanks.jpg", "names 7 photos not in the map, first ['one with blanks.jpg0'"),
     ],
 )
 def test_pairs_of_other_photos_are_left_out_and_counted(place, tmp_path, queries, pairs, capsys, line, message):
@@ -159,7 +159,7 @@ def test_pairs_of_other_photos_are_left_out_and_counted(place, tmp_path, queries
 def test_a_list_whose_pairs_are_all_of_other_photos_is_refused(place, tmp_path, queries, pairs, capsys):
     pairs.write_text(f"{place.queries[0]} absent.jpg\nabsent.jpg {place.names[0]}\n")
     assert run(place, tmp_path / "out", queries, "--pairs", pairs) == 2
-    assert "names 1 photos that are not in the query list, first ['absent.jpg']" in capsys.readouterr().err
+    assert "names 1 photo not in the query list, first ['absent.jpg']" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
@@ -167,7 +167,7 @@ def test_queries_without_intrinsics_are_named_or_guessed(place, tmp_path, querie
     first = place.query_list.splitlines()[0]
     queries.write_text(f"{first}\n{place.queries[1]}\n")
     assert run(place, tmp_path / "out", queries, "--pairs", pairs) == 2
-    assert "1 queries have no intrinsics" in capsys.readouterr().err
+    assert "1 query has no intrinsics" in capsys.readouterr().err
     assert run(place, tmp_path / "out", queries, "--pairs", pairs, "--assume-focal") == 0
     entries = results(tmp_path / "out")["queries"]
     assert entries[place.queries[0]]["focal_px"] is None
@@ -214,7 +214,7 @@ def test_unknown_queries_and_missing_choices_are_refused(place, tmp_path, querie
     with queries.open("a") as file:
         file.write("absent.jpg PINHOLE 9 9 9 9 9 9\n")
     assert run(place, tmp_path / "out", queries, "--pairs", pairs) == 2
-    assert "names 1 photos that are not in" in capsys.readouterr().err
+    assert "names 1 photo not in" in capsys.readouterr().err
     assert run(place, tmp_path / "out", queries) == 2
     assert "either --pairs" in capsys.readouterr().err
     assert run(place, tmp_path / "out", queries, "--pairs", pairs, "--retrieval", 3) == 2

@@ -166,7 +166,7 @@ def test_retrieval_gives_the_candidates(place):
 def test_candidates_are_matched_alone(place, localizer):
     found = localizer.localize(*arguments(place, place.queries[0]), candidates=[place.names[1], place.names[1]])
     assert found.candidates == (place.names[1],)
-    with pytest.raises(ValueError, match="1 candidates are no photos of the map, first .'absent.jpg'"):
+    with pytest.raises(ValueError, match="1 candidate is no photo of the map, first .'absent.jpg'"):
         localizer.localize(*arguments(place, place.queries[0]), candidates=["absent.jpg"])
 
 

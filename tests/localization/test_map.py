@@ -51,7 +51,7 @@ def test_rows_are_in_the_space_of_the_mode(place, mode, target, space):
 def test_photos_that_the_features_lack_are_named_or_left_out(place, tmp_path):
     lost = place.names[1]
     part = rewrite(place.features["own-a"], tmp_path / "part.h5", lambda n, p: None if n == lost else p)
-    with pytest.raises(ValueError, match=f"names 1 photos that are not in .*part.h5, first .*{lost}"):
+    with pytest.raises(ValueError, match=f"names 1 photo not in .*part.h5, first .*{lost}"):
         build(place, part)
     built = build(place, part, allow_missing=True)
     assert built.missing == (lost,) and lost not in built.photos

@@ -133,7 +133,9 @@ def test_exif_is_read_where_nothing_else_knows_a_query(place, tmp_path, bare, pa
     write_photo(tmp_path / "photos" / place.queries[0])
     words = ["--pairs", pairs, "--photos", tmp_path / "photos"]
     assert run(place, tmp_path / "other", bare, *words) == 2
-    assert "1 queries have no intrinsics" in (error := capsys.readouterr().err) and place.queries[0] in error
+    error = " ".join(capsys.readouterr().err.split())
+    assert "1 query has no intrinsics" in error and place.queries[0] in error
+    assert "; EXIF of --photos does not say them, --camera and --intrinsics do, --assume-focal guesses" in error
     assert run(place, tmp_path / "other", bare, *words, "--assume-focal") == 0
     assert results(tmp_path / "other")["queries"][place.queries[0]]["focal_px"] == pytest.approx(1280, abs=15)
     assert run(place, tmp_path / "none", bare, "--pairs", pairs, "--photos", tmp_path / "typo") == 2

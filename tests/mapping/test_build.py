@@ -247,7 +247,7 @@ def test_scores_are_no_reason_to_refuse_matches(scene, tmp_path):
 def test_matches_of_unknown_photos_are_named_before_any_work(scene, tmp_path):
     store = scene.write_features(tmp_path / "a.h5")
     matches = hloc_matches(tmp_path / "m.h5", {("c.jpg", "images-d.jpg"): [0], ("C.jpg", "d.jpg"): [0]})
-    with pytest.raises(ValueError, match=r"match file .*m.h5 names 2 photos that are not in .*'C.jpg', 'images-d.jpg'"):
+    with pytest.raises(ValueError, match=r"match file .*m.h5 names 2 photos not in .*'C.jpg', 'images-d.jpg'"):
         build(tmp_path, [store], matches)
 
 
@@ -261,7 +261,7 @@ def test_photos_without_camera_are_named(scene, built, tmp_path):
     with FeatureSet(built[2]) as feature_set:
         cameras = cameras_of(feature_set)
         del cameras["z.jpg"]
-        with pytest.raises(ValueError, match=r"1 photos have no camera, first \['z.jpg'\]"):
+        with pytest.raises(ValueError, match=r"1 photo has no camera, first \['z.jpg'\]"):
             build_database(tmp_path / "d.db", feature_set, cameras, built[0].with_name("matches.h5"))
 
 

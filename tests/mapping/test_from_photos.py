@@ -120,7 +120,7 @@ def test_photo_that_cannot_be_read_is_left_out_and_named(settings, tmp_path, cap
 
 
 def test_one_photo_is_too_few(corner, settings, tmp_path):
-    with pytest.raises(NotReconstructed, match="1 photos, expected at least 2"):
+    with pytest.raises(NotReconstructed, match="1 photo, expected at least 2"):
         reconstruct(corner[0], corner[1][:1], tmp_path, settings)
 
 

@@ -71,6 +71,13 @@ def test_finished_work_is_not_done_again_and_other_settings_are_refused(inputs, 
     assert told in capsys.readouterr().err
 
 
+def test_other_photos_are_told_by_the_option_that_takes_them(inputs, made, tmp_path, capsys):
+    (tmp_path / "only.txt").write_text("a b.jpg\nc.jpg\n")
+    assert cli.main(words(inputs, made, "--intrinsics", inputs / "list.txt", "--only", tmp_path / "only.txt")) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "only: other photos, now 2)" in told and "photos: other content" not in told
+
+
 def test_overwrite_replaces_the_models(inputs, tmp_path):
     out = tmp_path / "out"
     assert cli.main(words(inputs, out, "--camera", CAMERA)) == 0
@@ -206,7 +213,7 @@ def test_what_cannot_be_is_one_line_and_nothing_is_written(inputs, tmp_path, cap
 def test_names_of_matches_and_poses_are_joined_before_any_work(scene, inputs, tmp_path, capsys):
     asked = ["reconstruct", inputs / "a.h5", tmp_path / "out", "--matches", inputs / "m.h5", "--camera", CAMERA]
     assert cli.main([str(word) for word in asked]) == 2
-    assert "names 2 photos that are not in" in " ".join(capsys.readouterr().err.split())
+    assert "names 2 photos not in" in " ".join(capsys.readouterr().err.split())
     other = make_scene([f"images/{name}" for name in NAMES])
     assert cli.main(words(inputs, tmp_path / "too", "--given-poses", other.write_model(tmp_path / "other"))) == 2
     assert "6 of 6 photos have no given pose, first ['a b.jpg'" in " ".join(capsys.readouterr().err.split())

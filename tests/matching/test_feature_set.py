@@ -22,6 +22,7 @@ from xdesc_jax.features.store import ImageFeatures, StoreWriter
 from xdesc_jax.files.whole import input_hash
 from xdesc_jax.mapping.build import build_database
 from xdesc_jax.matching.feature_set import FeatureSet
+from xdesc_jax.matching.named_files import NamedFiles
 
 XY = np.array([[3.25, 4.5], [10, 0], [7, 7]], np.float32)
 
@@ -162,6 +163,16 @@ def test_a_given_descriptor_that_no_file_needs_or_holds_is_refused(tmp_path):
     _, brief = silent_and_brief(tmp_path)
     with pytest.raises(ValueError, match=r"brief\.h5: holds 'brief', but 'sift' was asked for"):
         FeatureSet([brief], "sift")
+
+
+def test_a_descriptor_named_for_a_database_that_holds_another_is_refused(database, tmp_path):
+    _, brief = silent_and_brief(tmp_path)
+    with FeatureSet([database], NamedFiles.of(f"sift={database}", [database])) as features:
+        assert [features.held(name).spec.name for name in ("d.jpg", "odd.jpg")] == ["colmap-sift", "sift"]
+    edit(database, "DELETE FROM descriptors WHERE image_id = 3")
+    FeatureSet([brief, database], NamedFiles.of(f"colmap-sift={database}", [brief, database]))
+    with pytest.raises(ValueError, match=r"\.db: holds 'colmap-sift', but 'sift' was asked for"):
+        FeatureSet([brief, database], NamedFiles.of(f"sift={database}", [brief, database]))
 
 
 def test_of_two_calibrated_ratios_the_strictest_counts(tmp_path):

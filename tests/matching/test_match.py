@@ -192,7 +192,7 @@ def test_missing_names_are_listed_before_any_work(tmp_path, capsys):
     pairs = write_pairs(tmp_path / "pairs.txt", ("c.jpg", "a/1.jpg"), *((f"A/{i}.jpg", "c.jpg") for i in range(7)))
     assert run(features, tmp_path / "m.h5", "--pairs", pairs) == 2
     error = capsys.readouterr().err
-    assert "pairs.txt names 7 photos that are not in" in error and "features.h5" in error
+    assert "pairs.txt names 7 photos not in" in error and "features.h5" in error
     assert "A/4.jpg" in error and "A/5.jpg" not in error and "a/1.jpg" in error
     assert not (tmp_path / "m.h5").exists()
 
@@ -253,7 +253,7 @@ def test_rows_that_are_not_finite_never_match_and_are_counted(tmp_path, capsys):
     summary = json.loads((tmp_path / "m.h5.json").read_text())
     assert (summary["rows_never_matched"], summary["rows_not_finite"]) == (3, 1)
     told = " ".join(capsys.readouterr().err.split())
-    assert "1 rows of 1 photos hold values that are not finite and never match, first 1 of 'a.jpg'" in told
+    assert "1 row of 1 photo can never match, for values that are not finite, first 1 of 'a.jpg'" in told
 
 
 def test_rows_that_never_match_are_counted_by_a_run_that_goes_on(tmp_path, monkeypatch):
@@ -276,7 +276,7 @@ def test_pairs_in_both_orders_of_two_files_of_the_same_photos_are_told(tmp_path,
     assert run(left, tmp_path / "m.h5", "--pairs", pairs, "--other", right) == 0
     assert json.loads((tmp_path / "m.h5.json").read_text())["pairs_in_both_orders"] == 1
     told = " ".join(capsys.readouterr().err.split())
-    assert "1 pairs are in both orders, first 'l.jpg' and 'r.jpg': a match file has one place for two photos" in told
+    assert "1 pair is in both orders, first 'l.jpg' and 'r.jpg': a match file has one place for two photos" in told
     with MatchFile(tmp_path / "m.h5") as file:
         assert file.pairs() == [("r.jpg", "l.jpg")]
 

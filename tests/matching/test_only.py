@@ -66,7 +66,7 @@ def test_pairs_of_a_list_that_are_not_taken_are_left_out_and_counted(only, tmp_p
     assert (figures["pairs_given"], figures["pairs_of_other_photos"], figures["pairs_matched"]) == (1, 2, 1)
     (tmp_path / "none.txt").write_text("b c.jpg e.jpg\n", encoding="utf-8")
     assert run(*words, "--pairs", tmp_path / "none.txt", "--overwrite") == 2
-    assert "none.txt: holds 1 pairs, none of two photos that are taken; see --only" in told(capsys)
+    assert "none.txt: holds 1 pair, none of two photos that are taken; see --only" in told(capsys)
 
 
 def told(capsys):
@@ -82,7 +82,7 @@ def test_queries_and_database_of_two_files_are_of_one_list(only, tmp_path, capsy
     assert "first.txt names no photo of" in (error := told(capsys)) and "d.h5, expected some" in error
     (tmp_path / "more.txt").write_text("a.jpg\nz.jpg\n")
     assert run(*words, tmp_path / "more.txt", "--overwrite") == 2
-    assert "more.txt names 1 photos that are not in" in (error := told(capsys)) and "first ['z.jpg']" in error
+    assert "more.txt names 1 photo not in" in (error := told(capsys)) and "first ['z.jpg']" in error
 
 
 def test_other_photos_are_not_retrieved_by_vectors_either(only, tmp_path, capsys):

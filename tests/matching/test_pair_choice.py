@@ -171,7 +171,7 @@ def test_photos_without_a_vector_are_told(tmp_path, capsys):
     out, path = tmp_path / "m.h5", circle(tmp_path / "netvlad.h5", FRAMES[:-1])
     words = ["match", str(features(tmp_path / "f.h5")), str(out), "--pairs", "retrieval:2"]
     assert cli.main([*words, "--global-features", str(path)]) == 2
-    assert "names 1 photos that have no 'global_descriptor'" in capsys.readouterr().err
+    assert "names 1 photo without 'global_descriptor'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option", [["--global-features", "x.h5"], ["--photos", "x"]])
@@ -265,4 +265,4 @@ def test_nearest_photos_are_matched_and_what_is_missing_is_told(tmp_path, capsys
         Image.new("L", (8, 8)).save(photos / name, exif=exif)
     assert cli.main([*words, "--photos", str(photos)]) == 0
     assert matched(out) == {("a.jpg", "b.jpg"), ("b.jpg", "c.jpg")}
-    assert "1 photos have no position and are in no pair by it, first ['d.jpg']" in capsys.readouterr().err
+    assert "1 photo has no position and is in no pair by it, first ['d.jpg']" in capsys.readouterr().err

@@ -281,7 +281,7 @@ def test_other_numbers_of_keypoints_and_descriptors_are_warned_of(model, databas
     edit(database_3, "DELETE FROM keypoints WHERE image_id = 3")
     translate(database_3, tmp_path / "out.db", target="plain", model=model)
     warnings = json.loads((tmp_path / "out.db.json").read_text())["warnings"]
-    assert any("1 images have other numbers of keypoints and descriptors, first 'sub/é.jpg'" in w for w in warnings)
+    assert any("1 image has other numbers of keypoints and descriptors, first 'sub/é.jpg'" in w for w in warnings)
 
 
 def test_rows_that_do_not_look_like_the_training_are_warned_of(model, tmp_path):

@@ -147,8 +147,8 @@ def choose_intrinsics(
         console.warn(f"{photos}: holds no photo {absent[:_SHOWN]} (first of {len(absent)}), whose EXIF is not known")
     if unsized:
         raise ValueError(
-            f"{len(unsized)} photos have neither intrinsics nor a size in their feature file, first "
-            f"{unsized[:_SHOWN]}; give their intrinsics or the folder of the photos"
+            f"{console.counted(len(unsized), 'photo has', 'photos have')} neither intrinsics nor a size "
+            f"in a feature file, first {unsized[:_SHOWN]}; give their intrinsics or the folder of the photos"
         )
     return chosen
 

@@ -71,7 +71,7 @@ def read_queries(path: Path | str, known: Collection[str] = ()) -> dict[str, Cam
     """
     known = frozenset(known)
     cameras: dict[str, Camera | None] = {}
-    for line in read_lines(Path(path)):
+    for line in read_lines(Path(path), "list of photos and cameras"):
         name, words = _split_query(line, known)
         if _is_comment(line, name, words, known):
             continue
@@ -137,7 +137,7 @@ def read_poses(path: Path | str) -> dict[str, Pose]:
         ValueError: not UTF-8, a name twice, or a line that is not as expected.
     """
     poses: dict[str, Pose] = {}
-    for line in read_lines(Path(path)):
+    for line in read_lines(Path(path), "list of poses"):
         words = words_of(line.text)
         numbers = [number(word) for _, word in words[-_POSE:]]
         named = len(words) > _POSE

@@ -98,8 +98,7 @@ def summarize(info: RecordInfo) -> None:
     """Prints rows and shards of each split."""
     rows = [(split, count, len(info.shards[split])) for split, count in info.counts.items()]
     size_mib = sum(info.files.values()) / 2**20
-    title = f"{', '.join(info.columns)}; {console.counted(len(info.photos), 'photo')}, {size_mib:,.1f} MiB"
-    console.table(title, ("split", "rows", "shards"), rows)
+    console.table(f"{', '.join(info.columns)}; {size_mib:,.1f} MiB", ("split", "rows", "shards"), rows)
 
 
 def build(out: Path, source: RowSource, work: Path, settings: RecordSettings, config: dict[str, Any]) -> RecordInfo:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from xdesc_jax.console.words import counted
 from xdesc_jax.data.paired import PairedStores
 from xdesc_jax.data.rows import ReadableSource
 
@@ -49,7 +50,7 @@ class Origin:
     def shown(self, photos: int) -> dict[str, Any]:
         """What is told of it before any work: paths, the number of photos, and settings."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return fields | {"found": f"{photos:,} photos"}
+        return fields | {"found": counted(photos, "photo")}
 
     @contextlib.contextmanager
     def open(

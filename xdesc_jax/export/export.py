@@ -86,7 +86,7 @@ def export(
     _check(out, source, target, format, dtype, folder)
     named = run
     if not run.exists():
-        run = pretrained.resolve(run)
+        run = pretrained.resolve(run, or_run=True)
     if run.is_file():
         bundle = load(run)
         networks = {name: [{"kernel": k, "bias": b} for k, b in layers] for name, layers in bundle.networks.items()}

@@ -70,7 +70,7 @@ def export_all(translator: Translator, out: Path, format: str, model_hash: str, 
     config = {"model": model_hash, "format": format}
     expected = config_hash(list(config.values()))
     if dry_run.active():
-        dry_run.remark(f"{len(translator.bundle.networks)} networks, a file each")
+        dry_run.remark(f"{console.counted(len(translator.bundle.networks), 'network')}, a file each")
     empty = out.is_dir() and not any(out.iterdir())
     if not empty:
         if overwrite and out.is_dir() and not (out / MANIFEST).is_file():

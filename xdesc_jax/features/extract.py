@@ -118,7 +118,7 @@ def extract(
             check_keypoints(out, asked, overwrite)
         if todo and dry_run.active():
             kept = sum(part_path(out / ".parts", name).exists() for name in names) if not overwrite else 0
-            dry_run.remark(f"{len(names)} photos, {kept} of them done by a run that was stopped")
+            dry_run.remark(f"{console.counted(len(names), 'photo')}, {kept} of them done by a run that was stopped")
     if not todo:
         console.up_to_date(out)
         return out
@@ -301,7 +301,9 @@ def keypoint_file(settings: ExtractSettings) -> contextlib.AbstractContextManage
 def check_names(source: KeypointFile | None, root: Path, names: Sequence[str]) -> None:
     """Warns of photos in a file of keypoints that are not below `root`; raises ValueError where it lacks some."""
     if source is not None and (others := source.check_names(names)):
-        console.warn(f"{source.path}: {len(others)} photos are not in {root}, first {others[:5]}")
+        console.warn(
+            f"{source.path}: {console.counted(len(others), 'photo is', 'photos are')} not in {root}, first {others[:5]}"
+        )
 
 
 def _keys_of(settings: ExtractSettings, keys: dict[str, str] | None) -> dict[str, str]:

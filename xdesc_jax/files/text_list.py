@@ -79,7 +79,7 @@ def numbered_lines(path: Path, what: str = "list") -> Iterator[tuple[int, str]]:
                 if raw.strip(BLANKS):
                     yield number, raw
         except UnicodeDecodeError as error:
-            raise ValueError(f"{path}: not UTF-8 text ({error})") from error
+            raise ValueError(f"{path}: not UTF-8 text, expected a {what} ({error})") from error
 
 
 def words_of(text: str) -> list[tuple[int, str]]:

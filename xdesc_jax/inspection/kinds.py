@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+from xdesc_jax.console.words import counted
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.images import SUFFIXES
 from xdesc_jax.features.store import FeatureStore
@@ -58,18 +59,18 @@ def _folder(path: Path) -> str:
         if (path / name).exists():
             return text
     photos = sum(1 for file in path.rglob("*") if file.suffix.lower() in SUFFIXES)
-    return f"folder of {photos} photos" if photos else "folder"
+    return f"folder of {counted(photos, 'photo')}" if photos else "folder"
 
 
 def _hdf5(path: Path) -> str:
     with contextlib.suppress(ValueError), FeatureStore(path, fallback=NOT_SAID) as store:
         if store.names:
             held = f" of {store.spec.name}" if store.says_spec else ""
-            return f"feature file{held}, {len(store)} photos"
+            return f"feature file{held}, {counted(len(store), 'photo')}"
     with contextlib.suppress(ValueError), MatchFile(path) as matches:
         if pairs := len(matches.pairs()):
             return f"match file, {pairs} pairs"
     with contextlib.suppress(ValueError):
         if hold_global([path]):
-            return f"file of global features, {len(GlobalFeatures([path]).names)} photos"
+            return f"file of global features, {counted(len(GlobalFeatures([path]).names), 'photo')}"
     return "HDF5 file"

@@ -184,10 +184,13 @@ def _show_queries(
 
 
 def _write(folder: Path, pictures: dict[str, bytes]) -> None:
-    """Writes pictures once all of them are there."""
+    """Writes pictures once all of them are there; tells of those that are left of an earlier page."""
     for name, data in pictures.items():
         with atomic(folder / name) as temporary:
             temporary.write_bytes(data)
+    others = sorted(file.name for file in folder.glob("[0-9][0-9] *.jpg") if file.name not in pictures)
+    if pictures and others:
+        console.warn(f"{folder}: holds {console.counted(len(others), 'picture')} not of this page, first {others[0]!r}")
 
 
 def file_name(name: str) -> str:

@@ -17,8 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
+from xdesc_jax import console
 from xdesc_jax.colmap import database_matches
 from xdesc_jax.colmap.database import DatabaseReader, is_database
+from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.store import FeatureStore, infer_spec
 from xdesc_jax.inspection.kinds import NOT_SAID
 from xdesc_jax.matching.feature_set import FeatureSet
@@ -157,8 +159,8 @@ class ShownMatches:
         self._first.check_names([n for n in (name0, name1) if n not in self._second], "--pair")
         shown = [" and ".join(map(repr, pair.names)) for pair in self.pairs[:3]]
         raise ValueError(
-            f"{self.path}: holds no matches of {name0!r} and {name1!r}; it has {len(self.pairs)} pairs, "
-            f"first {', '.join(shown) or 'none'}"
+            f"{self.path}: holds no matches of {name0!r} and {name1!r}; it has "
+            f"{console.counted(len(self.pairs), 'pair')}, first {', '.join(shown) or 'none'}"
         )
 
     def read(self, pair: ListedPair) -> ShownPair:
@@ -313,6 +315,7 @@ def _stand_ins(named: NamedFiles, paths: Sequence[Path]) -> NamedFiles:
     Files of one width are taken to hold the same; nothing says that those of two widths do.
     """
     each = dict(named.each)
+    silent: dict[str | DescriptorSpec, list[Path]] = {}
     for path in paths:
         if named.rest is not None or path.resolve() in each or is_database(path):
             continue
@@ -322,4 +325,9 @@ def _stand_ins(named: NamedFiles, paths: Sequence[Path]) -> NamedFiles:
             each[path.resolve()] = NOT_SAID
             with contextlib.suppress(ValueError):
                 each[path.resolve()] = infer_spec(path, NOT_SAID.name)
+            silent.setdefault(each[path.resolve()], []).append(path)
+    for alike in silent.values():
+        if len(alike) > 1:
+            text = "do not say what they hold, and are taken to hold the same; --descriptor NAME=FILE says it of each"
+            console.warn(f"{' and '.join(map(str, alike))} {text}")
     return NamedFiles(named.rest, each)

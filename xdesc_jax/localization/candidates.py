@@ -100,7 +100,7 @@ def _tell(
     """Warns of names that are not among those of one side, or raises ValueError with `refuse`."""
     if not unknown:
         return
-    text = f"{path}: names {len(unknown)} photos that are not in {what}, first {unknown[:SHOWN]}"
+    text = f"{path}: names {console.counted(len(unknown), 'photo')} not in {what}, first {unknown[:SHOWN]}"
     if refuse:
         raise ValueError(f"{text}; there are {len(names)}, first {sorted(names)[:SHOWN]}")
     console.warn(f"{text}; {int(concerned.sum())} of {len(concerned)} pairs are left out")

@@ -320,7 +320,8 @@ def _tell_of_photos_of_the_map(queries: Iterable[str], names: Collection[str]) -
 
 def _warn_of_map(built: LocalizationMap) -> None:
     if built.missing:
-        console.warn(f"{len(built.missing)} photos of the model have no features, first {list(built.missing[:SHOWN])}")
+        told = console.counted(len(built.missing), "photo of the model has", "photos of the model have")
+        console.warn(f"{told} no features, first {list(built.missing[:SHOWN])}")
     if built.bare_points:
         console.warn(f"{built.bare_points} of {len(built.points)} 3D points have no descriptor")
     for text in built.findings:

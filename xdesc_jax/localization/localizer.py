@@ -22,6 +22,7 @@ from xdesc_jax import pretrained
 from xdesc_jax.colmap.bindings.pose import estimate_pose
 from xdesc_jax.colmap.camera_models import check_camera
 from xdesc_jax.colmap.model import Camera
+from xdesc_jax.console.words import counted
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.keypoints import COLMAP_CENTER
 from xdesc_jax.localization import rendered
@@ -257,8 +258,8 @@ class Localizer:
             unknown = [name for name in candidates if name not in self.map.photos]
             if unknown:
                 raise ValueError(
-                    f"{len(unknown)} candidates are no photos of the map, first {unknown[:SHOWN]}; "
-                    f"it has {len(self.map.photos)}, first {list(self.map.photos)[:SHOWN]}"
+                    f"{counted(len(unknown), 'candidate is no photo', 'candidates are no photos')} of the map, "
+                    f"first {unknown[:SHOWN]}; it has {len(self.map.photos)}, first {list(self.map.photos)[:SHOWN]}"
                 )
             names = list(dict.fromkeys(candidates))
         elif self.retrieval is None:

@@ -62,9 +62,10 @@ def query_cameras(
     found = _found(bare, asked, intrinsics, photos, assume_focal, camera) if bare else {}
     unknown = [name for name in bare if name not in found or not found[name].camera.known]
     if unknown and not assume_focal:
+        exif = "EXIF of --photos does not say them" if photos is not None else "EXIF of --photos may say them"
         raise ValueError(
-            f"{where}: {len(unknown)} queries have no intrinsics ('name MODEL width height params...'), first "
-            f"{unknown[:SHOWN]}; --camera, --intrinsics and --photos say more of them, --assume-focal guesses them"
+            f"{where}: {console.counted(len(unknown), 'query has', 'queries have')} no intrinsics ('name MODEL width "
+            f"height params...'), first {unknown[:SHOWN]}; {exif}, --camera and --intrinsics do, --assume-focal guesses"
         )
     for name in unknown:
         size = sizes[name] if name not in found else (found[name].camera.width, found[name].camera.height)

@@ -67,7 +67,9 @@ def build_database(
     names = sorted(set(features.names if names is None else names))
     features.check_names(names, "the list of photos")
     if lacking := [name for name in names if name not in intrinsics]:
-        raise ValueError(f"{len(lacking)} photos have no camera, first {lacking[:_SHOWN]}")
+        raise ValueError(
+            f"{console.counted(len(lacking), 'photo has', 'photos have')} no camera, first {lacking[:_SHOWN]}"
+        )
     groups = share_cameras({name: intrinsics[name] for name in names}, per)
     with MatchFile(matches, features.names) as match_file, atomic(out) as temporary:
         pairs, left_out = canonical_pairs(match_file, features, set(names))

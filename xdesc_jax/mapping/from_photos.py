@@ -95,7 +95,7 @@ def reconstruct(
     from xdesc_jax.colmap.bindings import photos as colmap
 
     if len(names) < 2:
-        raise NotReconstructed(f"{photos}: {len(names)} photos, expected at least 2")
+        raise NotReconstructed(f"{photos}: {console.counted(len(names), 'photo')}, expected at least 2")
     listing = [(name, content_hash(photos / name)) for name in sorted(names)]
     _claim(work, listing, settings.config(len(names)))
     database, models = work / DATABASE, work / MODELS

@@ -32,7 +32,7 @@ from xdesc_jax.colmap.database import DatabaseReader, is_database
 from xdesc_jax.colmap.lists import read_names
 from xdesc_jax.colmap.model import Camera, Pose
 from xdesc_jax.files import dry_run
-from xdesc_jax.files.changes import changes
+from xdesc_jax.files.changes import OTHER, changes
 from xdesc_jax.files.claim import claimed, inside
 from xdesc_jax.files.whole import already_done, config_hash, input_hash, making, write_json
 from xdesc_jax.mapping.build import build_database, canonical_pairs, copy_database, made_with
@@ -168,7 +168,11 @@ def reconstruct(
         }
         expected = config_hash(config)
         named = {"features": sources, "matches": matches}
-        differs = functools.partial(changes, out / SUMMARY, config=config, names=named, names_kept=["inputs"])
+
+        def differs(found_hash: str) -> str:
+            told = changes(out / SUMMARY, found_hash, config, named, names_kept=["inputs"])
+            return told.replace(f"photos: {OTHER}", f"only: other photos, now {len(names):,}")
+
         _check_out(out, sources, expected, overwrite, differs)
         if _finished(out):
             console.up_to_date(out)
@@ -389,4 +393,5 @@ def _report(out: Path, names: list[str], pairs: PairCounts, about: Mapping[str, 
         [(model["model"], *(model[column] for column in columns)) for model in models],
     )
     if missing:
-        console.warn(f"{len(missing)} photos are not in {out / MODELS / '0'}, first {missing[:_SHOWN]}")
+        told = console.counted(len(missing), "photo is", "photos are")
+        console.warn(f"{told} not in {out / MODELS / '0'}, first {missing[:_SHOWN]}")

@@ -189,7 +189,9 @@ def update(
             updated = UpdatedMap(built, sparse, {n: _real(known, n) for n in sparse.names}, limits, retrieval)
             with Journal(beside(out, ".part"), expected) as journal:
                 if len(journal):
-                    console.info(f"going on: {len(journal)} photos are localised already")
+                    console.info(
+                        f"going on: {console.counted(len(journal), 'photo is', 'photos are')} localised already"
+                    )
                 after = partial(
                     step_after, updated, test=test, cameras=test_cameras, true=true, scale=scale, journal=journal
                 )

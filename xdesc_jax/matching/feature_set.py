@@ -19,6 +19,7 @@ import numpy as np
 from xdesc_jax.colmap.database import DatabaseReader, is_database
 from xdesc_jax.colmap.database_file import database_hash
 from xdesc_jax.colmap.lists import read_names
+from xdesc_jax.console.words import counted
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.frames import has_frames, of_colmap, of_fields
 from xdesc_jax.features.keypoints import from_colmap
@@ -108,6 +109,8 @@ class FeatureSet:
                     reader = _store(path, own, rest, hint)
                 stack.enter_context(reader)
                 reader.require_photos()
+                if own is not None and isinstance(reader, DatabaseReader):
+                    _check_named(reader, own)
                 self.ratios = ratio_keys.strictest(
                     self.ratios, ratio_keys.parse(reader.attributes.get(ratio_keys.RATIOS), reader.path)
                 )
@@ -155,7 +158,7 @@ class FeatureSet:
         if missing:
             files = ", ".join(map(str, self.paths))
             raise ValueError(
-                f"{why} names {len(missing)} photos that are not in {files}, first {missing[:_SHOWN]}; "
+                f"{why} names {counted(len(missing), 'photo')} not in {files}, first {missing[:_SHOWN]}; "
                 f"there are {len(self)}, first {self.names[:_SHOWN]}"
             )
 
@@ -261,6 +264,15 @@ def _store(path: Path, own: DescriptorSpec | None, rest: DescriptorSpec | None, 
     return FeatureStore(path, own, fallback=rest, hint=hint)
 
 
+def _check_named(reader: DatabaseReader, given: DescriptorSpec) -> None:
+    """Raises ValueError where a database says of all its rows that they are something else."""
+    with_rows = {image_id for image_id, row in reader.blobs("descriptors").items() if row.rows}
+    specs = [reader.spec(name) for name, image_id in reader.ids.items() if image_id in with_rows]
+    held = sorted({spec.name for spec in specs if spec is not None})
+    if held and given.name not in held and None not in specs:
+        raise ValueError(f"{reader.path}: holds {', '.join(map(repr, held))}, but {given.name!r} was asked for")
+
+
 def _spec(held: str | DescriptorSpec | None, model: Names | None) -> DescriptorSpec | None:
     return named_spec(held, model) if isinstance(held, str) else held
 
@@ -296,7 +308,7 @@ def take_only(only: Path | None, *sets: Photos) -> dict[str, str]:
     if missing := sorted(set(names).difference(held)):
         files = ", ".join(map(str, dict.fromkeys(path for photos in sets for path in photos.paths)))
         raise ValueError(
-            f"{only} names {len(missing)} photos that are not in {files}, first {missing[:_SHOWN]}; there are "
+            f"{only} names {counted(len(missing), 'photo')} not in {files}, first {missing[:_SHOWN]}; there are "
             f"{len(held)}, first {held[:_SHOWN]}"
         )
     for photos in sets:

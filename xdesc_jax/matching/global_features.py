@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from xdesc_jax.colmap.database import is_database
+from xdesc_jax.console.words import counted
 from xdesc_jax.descriptors import unit_rows
 from xdesc_jax.files.hdf5 import DAMAGE, GLOBAL_FEATURES, array, content, groups_with, open_file
 
@@ -92,7 +93,7 @@ class GlobalFeatures:
         if missing := [name for name in names if name not in self._place]:
             files = ", ".join(map(str, self.paths))
             raise ValueError(
-                f"{why} names {len(missing)} photos that have no {KEY!r} in {files}, first {missing[:_SHOWN]}; there "
-                f"are {len(self.names)}, first {self.names[:_SHOWN]}"
+                f"{why} names {counted(len(missing), 'photo')} without {KEY!r} in {files}, first {missing[:_SHOWN]}; "
+                f"there are {len(self.names)}, first {self.names[:_SHOWN]}"
             )
         return self.vectors[[self._place[name] for name in names]]

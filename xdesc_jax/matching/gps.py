@@ -51,7 +51,8 @@ def photo_positions(sets: Sequence[FeatureSet], photos: Path | None) -> dict[str
         a, b = kinds.values()
         raise ValueError(f"positions of {a!r} and {b!r} are in two systems, on the earth and in a frame of their own")
     if lost := [name for name in dict.fromkeys(names) if name not in known]:
-        console.warn(f"{len(lost)} photos have no position and are in no pair by it, first {lost[:_SHOWN]}")
+        told = console.counted(len(lost), "photo has no position and is", "photos have no position and are")
+        console.warn(f"{told} in no pair by it, first {lost[:_SHOWN]}")
     return {name: at for name, (_, at) in known.items()}
 
 

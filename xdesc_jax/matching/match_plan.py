@@ -71,7 +71,9 @@ def make_plan(pairs: str | Pairs, first: FeatureSet, second: FeatureSet, router:
     second.check_names(given.names1, where)
     listed_pairs, given = len(given), _of_taken(given, first, second)
     if listed_pairs and not len(given):
-        raise ValueError(f"{where}: holds {listed_pairs} pairs, none of two photos that are taken; see --only")
+        raise ValueError(
+            f"{where}: holds {console.counted(listed_pairs, 'pair')}, none of two photos that are taken; see --only"
+        )
     chosen, own = distinct(given, ordered=two_sets)
     check_names([*named(chosen)[0], *named(chosen)[1]])
     counts = {"pairs_given": len(given), "self_pairs": own, "duplicates": len(given) - own - len(chosen)}
@@ -113,8 +115,9 @@ def _tell_of_both_orders(given: Pairs, first: FeatureSet, second: FeatureSet, li
         console.info(f"{files}: any two are matched once, as {a!r} of the first file with {b!r} of the second")
     else:
         console.warn(
-            f"{len(both)} pairs are in both orders, first {a!r} and {b!r}: a match file has one place for two photos, "
-            f"so the order listed first is matched; match the other one into a file of its own ({files})"
+            f"{console.counted(len(both), 'pair is', 'pairs are')} in both orders, first {a!r} and {b!r}: a "
+            "match file has one place for two photos, so the order listed first is matched; match the other one into a "
+            f"file of its own ({files})"
         )
     return len(both)
 

@@ -113,7 +113,7 @@ def read_pairs(path: Path, names0: Sequence[str], names1: Sequence[str]) -> Pair
     known0, known1 = frozenset(names0), frozenset(names1)
     place0, place1 = ({name: i for i, name in enumerate(names)} for names in (names0, names1))
     first, second = array.array("i"), array.array("i")
-    for number, raw in numbered_lines(path):
+    for number, raw in numbered_lines(path, "list of pairs"):
         separator = "\t" if "\t" in raw else " "
         a, _, b = raw.partition(separator)
         if a not in known0 or b not in known1 or separator in b:  # anything but two names that leave no choice

@@ -124,7 +124,7 @@ def retrieve(
         track = lambda names: console.track(names, "indexing", "photos")  # noqa: E731
         with claimed(beside(out), "xdesc retrieve", out), Journal(beside(out, ".part"), expected) as journal:
             if len(journal):
-                console.info(f"going on: {len(journal)} photos are indexed already")
+                console.info(f"going on: {console.counted(len(journal), 'photo is', 'photos are')} indexed already")
 
             def recall(key: str, make: Callable[[], np.ndarray]) -> np.ndarray:
                 return journal.recall(key, lambda: {"array": make()})["array"]
@@ -144,7 +144,10 @@ def retrieve(
             _write(out, pairs)
             without = [name for name, vector in zip(queries.names, vectors, strict=True) if not vector.any()]
             if without:
-                console.warn(f"{len(without)} photos have no descriptors and retrieve nothing, first {without[:5]}")
+                told = console.counted(
+                    len(without), "photo has no descriptors and retrieves", "photos have no descriptors and retrieve"
+                )
+                console.warn(f"{told} nothing, first {without[:5]}")
             counts = {**shown, "pairs": len(pairs), "queries_without_descriptors": len(without)}
             write_json(summary, {"config": config, "config_hash": expected, "settings": given, **counts})
             journal.remove()

@@ -20,6 +20,7 @@ from typing import Literal
 
 import numpy as np
 
+from xdesc_jax.console.words import counted
 from xdesc_jax.descriptors import DescriptorSpec, from_stored
 from xdesc_jax.features.keypoints import apart
 from xdesc_jax.matching.feature_set import FeatureSet, Held
@@ -229,8 +230,8 @@ class Rows:
             return []
         name = min(found)
         return [
-            f"{sum(found.values())} rows of {len(found)} photos hold values that are not finite and never match, first "
-            f"{found[name]} of {name!r} in {self.features.path(name)}"
+            f"{counted(sum(found.values()), 'row')} of {counted(len(found), 'photo')} can never match, for values "
+            f"that are not finite, first {found[name]} of {name!r} in {self.features.path(name)}"
         ]
 
     def count(self, name: str) -> None:

@@ -90,12 +90,13 @@ def card(name: str) -> dict[str, Any]:
     return found
 
 
-def resolve(model: Path | str, kind: Kind = "translator") -> Path:
+def resolve(model: Path | str, kind: Kind = "translator", *, or_run: bool = False) -> Path:
     """A user's own file, or else the shipped one of that name, or else the translator of the hub (see `hub`).
 
     Args:
         model: path of a file, or a name. A folder is no file: one named `colmap` does not hide the model.
         kind: of the shipped file.
+        or_run: a run directory could have been meant as well, for the error.
 
     Raises:
         FileNotFoundError: none of them; suggests near names and lists what there is.
@@ -111,7 +112,7 @@ def resolve(model: Path | str, kind: Kind = "translator") -> Path:
     if own.is_dir():
         made = " (xdesc export makes one of a run directory)" if kind == "translator" else ""
         raise ValueError(f"{own}: is a folder, expected a {'model' if kind == 'translator' else 'weight'} file{made}")
-    what = "model" if kind == "translator" else "weight"
+    what = f"{'run directory or ' if or_run else ''}{'model' if kind == 'translator' else 'weight'}"
     raise FileNotFoundError(
         f"{own}: no such {what} file, nor one that ships with the package{_near(str(model), names(kind))}"
     )

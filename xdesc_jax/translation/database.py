@@ -64,8 +64,9 @@ class Plan:
         if not self.images:
             found.append(f"no image was translated: all hold {self.target.name!r} already")
         if self.unequal:
-            text = f"{len(self.unequal)} images have other numbers of keypoints and descriptors"
-            found.append(f"{text}, first {self.unequal[0]!r}; they can be translated, but not matched")
+            text = console.counted(len(self.unequal), "image has", "images have")
+            text += f" other numbers of keypoints and descriptors, first {self.unequal[0]!r}"
+            found.append(f"{text}; they can be translated, but not matched")
         return found + again((spec, reader.translated_from(name)) for name, spec in self.images.items())
 
 
@@ -113,7 +114,7 @@ def plan(reader: DatabaseReader, translator: Translator, source: str | None, tar
     if not result.images and (given is not None or not result.kept):
         held = sorted({spec.name for spec in result.kept.values() if spec is not None})
         what = f"image holds {source!r}, they hold {', '.join(held)}" if held else "image has descriptors"
-        raise ValueError(f"{reader.path}: nothing to translate: no {what} ({len(by_id)} images)")
+        raise ValueError(f"{reader.path}: nothing to translate: no {what} ({console.counted(len(by_id), 'image')})")
     for spec in {spec.name: spec for spec in result.images.values()}.values():
         stream = translator.stream(spec.name, target)  # tells of networks that the model lacks
         stream.check_rendered(reader.attributes.get(VIEW), str(reader.path))

@@ -235,4 +235,4 @@ def test_a_keypoint_that_sees_two_points_counts_once(tmp_path, caplog):
     path, _ = WRITERS["openmvg"](tmp_path, TRUE, "pinhole")
     path.write_text(path.read_text().replace('"id_feat": 3,', '"id_feat": 0,'))  # of point 1 in the first photo
     assert len(read_model(path).point) == len(NAMES) * len(TRUE.points) - 1
-    assert "1 keypoints see several points; the first of each is taken" in caplog.text
+    assert "1 keypoint sees several points; the first of each is taken" in caplog.text

@@ -223,5 +223,6 @@ def unique_observations(observations: Observations, where: str) -> Observations:
     keys = observations.view * MAX_ROW + observations.keypoint
     _, first = np.unique(keys, return_index=True)
     if len(first) < len(keys):
-        console.warn(f"{where}: {len(keys) - len(first)} keypoints see several points; the first of each is taken")
+        told = console.counted(len(keys) - len(first), "keypoint sees", "keypoints see")
+        console.warn(f"{where}: {told} several points; the first of each is taken")
     return observations.take(np.sort(first))

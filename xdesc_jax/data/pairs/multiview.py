@@ -245,7 +245,9 @@ def places(root: Path) -> dict[str, list[str]]:
         else:
             loose.append(name)
     if found and loose:
-        console.warn(f"left out: {len(loose)} photos that lie in {root} itself, of no place, first {loose[:5]}")
+        console.warn(
+            f"left out: {console.counted(len(loose), 'photo')} in {root} itself, of no place, first {loose[:5]}"
+        )
     if not found:
         raise ValueError(f"{root}: photos lie in the folder itself, expected one folder of photos per place")
     return found

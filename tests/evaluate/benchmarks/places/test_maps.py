@@ -41,7 +41,7 @@ def test_a_model_of_poses_alone_is_read_as_it_was_written(tmp_path):
     assert [c.params for c in model.cameras] == [cameras[n].params for n in model.names]
     for name, pose in poses.items():
         np.testing.assert_allclose(model.poses[name].center, pose.center, atol=1e-12)
-    with pytest.raises(ValueError, match=r"1 photos have no intrinsics, first \['db/1.jpg'\]"):
+    with pytest.raises(ValueError, match=r"1 photo has no intrinsics, first \['db/1.jpg'\]"):
         maps.write_posed(tmp_path / "other", poses, {NAMES[0]: cameras[NAMES[0]]})
 
 
@@ -66,7 +66,7 @@ def test_photos_with_the_most_similar_global_features_are_found(tmp_path):
         cosine = {n: rows[query] @ rows[n] / np.linalg.norm(rows[n]) for n in NAMES[:5]}
         expected += [(query, n) for n in sorted(cosine, key=cosine.get, reverse=True)[:3]]
     assert retrieved.nearest(path, ["q/1.jpg", "q/2"], NAMES[4::-1], 3) == expected
-    with pytest.raises(ValueError, match=r"1 photos that have no 'global_descriptor' in .*global.h5, first \['q/3'\]"):
+    with pytest.raises(ValueError, match=r"1 photo without 'global_descriptor' in .*global.h5, first \['q/3'\]"):
         retrieved.nearest(path, ["q/3"], NAMES[:5], 3)
     alike = {name: np.ones(3, np.float32) for name in ("q", "b", "a", "c")}
     path = write_global(tmp_path / "alike.h5", alike | {"zero": np.zeros(3, np.float32)})

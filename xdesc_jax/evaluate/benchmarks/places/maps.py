@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 
 from xdesc_jax.colmap.model import Camera, Pose
+from xdesc_jax.console.words import counted
 from xdesc_jax.evaluate.divided import write_lines
 from xdesc_jax.files.whole import staged
 from xdesc_jax.matching.pairs import pair_line
@@ -50,7 +51,9 @@ def write_posed(folder: Path, poses: Mapping[str, Pose], cameras: Mapping[str, C
         ValueError: a photo without a camera.
     """
     if lacking := sorted(set(poses) - set(cameras)):
-        raise ValueError(f"{folder}: {len(lacking)} photos have no intrinsics, first {lacking[:5]}")
+        raise ValueError(
+            f"{folder}: {counted(len(lacking), 'photo has', 'photos have')} no intrinsics, first {lacking[:5]}"
+        )
     with staged(folder) as temporary:
         temporary.mkdir()
         of_cameras: list[str] = []
