@@ -234,6 +234,25 @@ def test_an_error_of_our_own_is_one_line_and_a_status_of_its_own(error, monkeypa
         cli.main(["models"])
 
 
+@pytest.mark.parametrize(("name", "status"), [("SIGTERM", 143), ("SIGINT", 130)])
+def test_a_stopped_stage_clears_away_says_so_in_a_line_and_ends_as_a_shell_has_it(name, status, tmp_path):
+    code = (
+        "import os, signal, sys\n"
+        "from xdesc_jax import cli\n"
+        "from xdesc_jax.files.whole import atomic\n"
+        "def run():\n"
+        "    with atomic('out') as temporary:\n"
+        "        temporary.touch()\n"
+        f"        os.kill(os.getpid(), signal.{name})\n"
+        "cli.main = lambda: cli._status(run, [()])\n"
+        "cli.entry()\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == status and list(tmp_path.iterdir()) == []
+    assert re.fullmatch(r"error: (terminated|interrupted); finished work is kept\n", done.stderr)
+
+
 def test_a_plugin_file_brings_an_own_descriptor(tmp_path):
     """In a process of its own, since the registry is one per process."""
     (tmp_path / "own.py").write_text(OWN)

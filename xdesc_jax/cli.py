@@ -11,9 +11,11 @@ import functools
 import importlib
 import importlib.util
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter, UnusedCliTokensError
@@ -32,7 +34,11 @@ _HELP = """Translates local feature descriptors between types, and maps and loca
 
 `xdesc STAGE --help` lists a stage's options, `xdesc plan STAGE ...` says what it would do."""
 INTERNAL_ERROR = 70  # as sysexits.h has it
-INTERRUPTED = 130  # as a shell has it
+INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM  # as a shell has it
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came, as from a scheduler; what Ctrl-C would clear away goes."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -71,15 +77,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def entry() -> None:
     """The command itself: `main`, whose status ends the process.
 
-    An interrupted one ends at once where jax or TensorFlow are loaded: threads of theirs may still compile or read,
-    under which an exit in good order would take the interpreter away.
+    SIGTERM stops it as Ctrl-C does, the second one at once. A stopped one ends at once where jax or TensorFlow are
+    loaded: threads of theirs may still compile or read, under which an exit in good order would take the interpreter
+    away.
     """
+    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _terminate)
     status = main()
-    if status == INTERRUPTED and {"jax", "tensorflow"} & sys.modules.keys():
+    if status in (INTERRUPTED, TERMINATED) and {"jax", "tensorflow"} & sys.modules.keys():
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
     sys.exit(status)
+
+
+def _terminate(number: int, _: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    raise Terminated
 
 
 def run_function(function: Callable[..., Any]) -> int:
@@ -288,9 +302,10 @@ def _status(run: Callable[[], Any], called: Sequence[Words], name: str = "xdesc"
         if os.environ.get(DEBUG):
             raise
         return failed(error.args[0] if isinstance(error, KeyError) and error.args else error)
+    except Terminated:
+        return failed("terminated; finished work is kept", TERMINATED)
     except KeyboardInterrupt:
-        console.error("interrupted; finished work is kept")
-        return INTERRUPTED
+        return failed("interrupted; finished work is kept", INTERRUPTED)
     except Exception as error:
         said = " ".join([name, *called[-1]])
         cause = error if isinstance(error, ModuleNotFoundError) else error.__cause__

@@ -53,6 +53,16 @@ def test_a_dead_ones_lock_is_taken_over_and_told(tmp_path, caplog):
     assert not inside(tmp_path).exists()
 
 
+def test_what_a_killed_process_left_half_written_goes_and_nothing_else(tmp_path):
+    (tmp_path / ".out.db.12.partial" / "raw").mkdir(parents=True)
+    others = [".other.db.12.partial", ".out.12.partial", ".out.db.5.old", ".out.db.partial"]
+    for name in (".out.db.345.partial-wal", *others):
+        (tmp_path / name).touch()
+    with claimed(beside(tmp_path / "out.db"), "xdesc translate", tmp_path / "out.db"):
+        kept = sorted(path.name for path in tmp_path.iterdir())
+    assert kept == sorted([*others, ".out.db.lock"])
+
+
 def test_nothing_is_left_of_work_that_made_nothing(tmp_path):
     run = tmp_path / "new" / "run"
     with pytest.raises(ValueError, match="no data"), claimed(inside(run), "xdesc train", run):

@@ -39,7 +39,7 @@ from xdesc_jax.features.weights import parse_weights
 from xdesc_jax.features.workers import Job, detect_all
 from xdesc_jax.files import dry_run
 from xdesc_jax.files.claim import claimed, inside
-from xdesc_jax.files.whole import config_hash, write_json
+from xdesc_jax.files.whole import config_hash, remove_left, write_json
 
 __all__ = ["ExtractSettings", "PhotoFeatures", "check_ready", "extract", "extract_parts", "extract_photo"]
 
@@ -336,8 +336,8 @@ def _parts(
 def _assemble(
     out: Path, descriptors: list[str], hashes: dict[str, str], parts: Iterator[tuple[str, PhotoFeatures]]
 ) -> None:
-    for left in (path for name in descriptors for path in out.glob(f".{name}.h5.*.partial")):
-        left.unlink()  # of a run that was killed while it wrote them
+    for name in descriptors:
+        remove_left(out / f"{name}.h5")
     with contextlib.ExitStack() as stack:
         writers = {
             name: stack.enter_context(StoreWriter(out / f"{name}.h5", get_spec(name), {"config_hash": hashes[name]}))

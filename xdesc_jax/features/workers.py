@@ -152,7 +152,8 @@ def _for_detection(entry: Entry) -> Entry:
 def start_worker(threads: int, entries: list[Entry]) -> None:
     import cv2
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted too, and stops its workers
+    for number in (signal.SIGINT, signal.SIGTERM):  # the parent is stopped too, and stops its workers
+        signal.signal(number, signal.SIG_IGN)
     cv2.setNumThreads(threads)
     for entry in entries:  # what the caller registered is not known in a new process
         register(entry.spec, entry.describe, source=entry.source, load=entry.load)

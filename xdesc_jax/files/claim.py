@@ -22,6 +22,7 @@ from pathlib import Path
 
 from xdesc_jax.files import dry_run
 from xdesc_jax.files.place import cannot, check_is_folder
+from xdesc_jax.files.whole import remove_left
 
 SUFFIX = ".lock"
 _log = logging.getLogger("xdesc_jax")
@@ -72,7 +73,8 @@ def beside(path: Path, suffix: str = SUFFIX) -> Path:
 
 @contextlib.contextmanager
 def claimed(lock: Path, work: str, result: Path, *, wait: bool = False) -> Iterator[None]:
-    """Only this process works on a result while the body runs. In a dry run, says only whether another does.
+    """Only this process works on a result while the body runs; what killed ones left half-written beside it goes. In a
+    dry run, says only whether another does.
 
     Args:
         lock: `inside` or `beside` the result; its folder is made, and goes again if it is still empty at the end.
@@ -105,6 +107,7 @@ def claimed(lock: Path, work: str, result: Path, *, wait: bool = False) -> Itera
         return
     try:
         _write(file, Holder.here(work))
+        remove_left(result)
         yield
     finally:
         with contextlib.suppress(OSError):

@@ -14,6 +14,7 @@ import json
 import logging
 import math
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -79,6 +80,15 @@ def staged(path: Path | str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
         yield Path(folder) / path.name
         os.replace(Path(folder) / path.name, path)
+
+
+def remove_left(path: Path) -> None:
+    """Removes what killed processes left of `path` in `atomic`; for who works on it alone (see `claim`)."""
+    left = re.compile(rf"\.{re.escape(path.name)}\.\d+\.partial(-\w+)?")  # SQLite's, too
+    for other in path.parent.glob(".*.partial*"):
+        if left.fullmatch(other.name):
+            with contextlib.suppress(OSError):  # of another user
+                _remove(other)
 
 
 def _remove(path: Path) -> None:

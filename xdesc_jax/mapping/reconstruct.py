@@ -34,7 +34,7 @@ from xdesc_jax.colmap.model import Camera, Pose
 from xdesc_jax.files import dry_run
 from xdesc_jax.files.changes import OTHER, changes
 from xdesc_jax.files.claim import claimed, inside
-from xdesc_jax.files.whole import already_done, config_hash, input_hash, making, write_json
+from xdesc_jax.files.whole import already_done, config_hash, input_hash, making, remove_left, write_json
 from xdesc_jax.mapping.build import build_database, canonical_pairs, copy_database, made_with
 from xdesc_jax.mapping.from_photos import DATABASE, MODELS, model_folders, settle
 from xdesc_jax.mapping.mapper import PairCounts, check_poses, map_incrementally, triangulate, verify
@@ -177,7 +177,8 @@ def reconstruct(
         if _finished(out):
             console.up_to_date(out)
             return out
-        _sweep(out)
+        for name in (DATABASE, PARTIAL, MODELS):
+            remove_left(out / name)
         cameras = Counter(i.source for i in chosen.values())
         given = {
             "features": sources,
@@ -364,12 +365,6 @@ def _remove_database(path: Path) -> None:
     """Takes out a database and what SQLite left beside it."""
     for end in ("-wal", "-shm", "-journal", ""):
         path.with_name(path.name + end).unlink(missing_ok=True)
-
-
-def _sweep(out: Path) -> None:
-    """Removes what a run left that was killed while it wrote."""
-    for left in (*out.glob(f".{DATABASE}.*partial*"), *out.glob(f".{MODELS}.*.partial")):
-        shutil.rmtree(left) if left.is_dir() else left.unlink()
 
 
 def _report(out: Path, names: list[str], pairs: PairCounts, about: Mapping[str, Any]) -> None:

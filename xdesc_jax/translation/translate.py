@@ -26,6 +26,7 @@ from xdesc_jax.features.store import FeatureStore, StoreWriter
 from xdesc_jax.files import dry_run
 from xdesc_jax.files.arrays import open_array
 from xdesc_jax.files.changes import changes
+from xdesc_jax.files.claim import beside, claimed
 from xdesc_jax.files.hdf5 import found_attribute
 from xdesc_jax.files.whole import already_done, atomic, config_hash, content_hash, input_hash, recorded, write_json
 from xdesc_jax.networks.frames import check as check_frames
@@ -176,6 +177,7 @@ def _translate(
         told |= {} if view is None else {"view": view.name}
         console.settings(f"xdesc translate -> {out}", told)
         start = time.perf_counter()
+        stack.enter_context(claimed(beside(out), "xdesc translate", out))
         attributes = {"config_hash": expected, "model": model.name} | ({} if view is None else {VIEW: view.name})
         if kind == DATABASE:
             streams = database.translate_images(reader, plan, out, translator, attributes, summary, view)

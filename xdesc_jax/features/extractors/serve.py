@@ -104,7 +104,8 @@ def _device(asked: str, torch: Any) -> str:
 
 
 def main(words: list[str]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other end is interrupted too, and closes
+    for number in (signal.SIGINT, signal.SIGTERM):  # the other end is stopped too, and closes
+        signal.signal(number, signal.SIG_IGN)
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no result
     serve(Connection(int(words[0])))
 
