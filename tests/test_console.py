@@ -253,6 +253,12 @@ def test_counted_work_into_a_file_ends_with_a_line_of_its_count(caplog, as_libra
     assert last.startswith("extracting: 3 of 3 photos") and last.endswith("took 0 s")
 
 
+def test_what_a_stopped_run_has_finished_counts_and_makes_no_rate(caplog, as_library):
+    with caplog.at_level("INFO", "xdesc_jax"):
+        assert list(console.track("abc", "extracting", "photos", finished=3)) == ["a", "b", "c"]
+    assert caplog.messages == ["extracting: 3 of 3 photos, took 0 s"]
+
+
 def test_work_that_fails_says_nothing_of_an_end(caplog, as_library):
     def broken():
         yield 1

@@ -107,15 +107,16 @@ def progress_bar(unit: str, shown: bool = True) -> Bar:
     return Bar(unit, shown)
 
 
-def track(items: Iterable[T], description: str, unit: str, total: int | None = None) -> Iterator[T]:
-    """Iterates with a progress bar."""
+def track(items: Iterable[T], description: str, unit: str, total: int | None = None, finished: int = 0) -> Iterator[T]:
+    """Iterates with a progress bar; the first `finished` items, of a run that was stopped, count for no rate."""
     if total is None and isinstance(items, Sequence):
         total = len(items)
     with progress_bar(unit) as bar:
-        task = bar.add_task(description, total=total)
-        for item in items:
+        task = bar.add_task(description, total=total, completed=finished)
+        for number, item in enumerate(items):
             yield item
-            bar.advance(task)
+            if number >= finished:
+                bar.advance(task)
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +117,7 @@ def extract(
         if todo:
             check_keypoints(out, asked, overwrite)
         if todo and dry_run.active():
-            kept = sum(part_path(out / ".parts", name).exists() for name in names) if not overwrite else 0
+            kept = _kept(out / ".parts", names) if not overwrite else 0
             dry_run.remark(f"{console.counted(len(names), 'photo')}, {kept} of them done by a run that was stopped")
     if not todo:
         console.up_to_date(out)
@@ -134,7 +134,8 @@ def extract(
         found = extract_parts(
             photos, names, settings, parts, processes, strict=strict, skipped=skipped, keys=keys, seconds=seconds
         )
-        counts = [_counts(f) for _, f in console.track(found, "extracting", "photos", len(names))]
+        found = console.track(found, "extracting", "photos", len(names), _kept(parts, names))
+        counts = [_counts(f) for _, f in found]
         if not counts:
             raise ValueError(f"{photos}: no photo can be read, first of {len(names)}: {skipped[names[0]]}")
         read = {name: stamp for name, stamp in listing if name not in skipped}
@@ -346,6 +347,11 @@ def _assemble(
         for photo, features in parts:
             for name, writer in writers.items():
                 writer.write(photo, features.image_features(name))
+
+
+def _kept(parts: Path, names: Iterable[str]) -> int:
+    """Photos that a run that was stopped has finished."""
+    return sum(part_path(parts, name).exists() for name in names)
 
 
 def _counts(features: PhotoFeatures) -> tuple[int, int, int]:

@@ -277,7 +277,7 @@ def localize(
                     network.start()  # what is wrong with it is no query's fault
                 if len(journal):
                     console.info(f"going on: {len(journal)} of {len(cameras)} queries are finished")
-                names = console.track(list(cameras), "localizing", "queries")
+                names = console.track(list(cameras), "localizing", "queries", finished=len(journal))
                 work_on = lambda name: _work(localizer, asked, name, cameras[name], turns[name], candidates)  # noqa: E731
                 found = localize_all(names, work_on, journal, workers)
                 localized = {name: _kept(result) for name, result in found}

@@ -169,7 +169,7 @@ def translate_images(
             console.info(f"going on: {len(done):,} of {len(plan.images):,} images are translated")
         ratios = ratio_keys.parse(reader.attributes.get(RATIOS), reader.path) if plan.kept else {}
         last = time.monotonic()
-        for name, spec in console.track(list(plan.images.items()), "translating", "images"):
+        for name, spec in console.track(list(plan.images.items()), "translating", "images", finished=len(done)):
             if spec.name not in streams:
                 streams[spec.name] = translator.stream(spec.name, plan.target.name, packed=spec.binary, storage=True)
             stream, where = streams[spec.name], f"{reader.path}: {name!r}"
