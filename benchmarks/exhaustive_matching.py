@@ -9,11 +9,11 @@ and the time of the translation beside. COLMAP's approximate matcher, its defaul
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import os
 import shutil
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -61,7 +61,7 @@ def colmap(path: Path, brute_force: bool) -> float:
     return time.perf_counter() - start
 
 
-def main(photos: int = 25, count: int = 4000, repeats: int = 3) -> None:
+def main(photos: int, count: int, repeats: int) -> None:
     translator = Translator.from_pretrained("colmap")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "database.db"
@@ -98,4 +98,8 @@ def main(photos: int = 25, count: int = 4000, repeats: int = 3) -> None:
 
 
 if __name__ == "__main__":
-    main(*(int(word) for word in sys.argv[1:4]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("photos", type=int, nargs="?", default=25)
+    parser.add_argument("rows", type=int, nargs="?", default=4000)
+    parser.add_argument("repeats", type=int, nargs="?", default=3)
+    main(*vars(parser.parse_args()).values())

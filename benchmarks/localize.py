@@ -10,6 +10,7 @@ shipped 'colmap' model and matches retrieved photos.
 
 from __future__ import annotations
 
+import argparse
 import statistics
 
 import numpy as np
@@ -73,10 +74,10 @@ def build(scene: Scene, translator: Translator | None) -> LocalizationMap:
     space = SPEC if translator is None else translator.spec(EMBEDDING)
     photos: dict[str, MapPhoto] = {}
     for k in range(PHOTOS):
-        _, rows, point = scene.photo(2 * np.pi * k / PHOTOS, KEYPOINTS // 2)
+        keypoints, rows, point = scene.photo(2 * np.pi * k / PHOTOS, KEYPOINTS // 2)
         if translator is not None:
             rows = translator.stream(SPEC.name, space.name)(rows)
-        photos[str(k)] = MapPhoto(Held(SPEC), space, rows, point)
+        photos[str(k)] = MapPhoto(Held(SPEC), space, rows, point, keypoints)
     index = VladIndex.build(lambda name: photos[name].rows, list(photos)) if translator is not None else None
     router = Router("native" if translator is None else "embed", translator)
     return LocalizationMap(scene.points, photos, router, translator, index, space, (), 0, ())
@@ -112,4 +113,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.parse_args()
     main()

@@ -7,9 +7,9 @@ prints the peak memory (target < 2 GiB; minutes).
 
 from __future__ import annotations
 
+import argparse
 import resource
 import statistics
-import sys
 import time
 from collections.abc import Callable
 
@@ -68,4 +68,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    large() if "large" in sys.argv[1:] else main()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("size", nargs="?", choices=["large"])
+    large() if parser.parse_args().size else main()

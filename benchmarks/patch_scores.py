@@ -11,6 +11,7 @@ million pairs of each kind, 5000 queries among 20 000 (target 600 s on 2 cores, 
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import resource
@@ -140,10 +141,13 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if "--worker" in sys.argv:
-        way = sys.argv[-1]
-        worker(way, FULL if way == "full" else SMALL)
-    elif "full" in sys.argv[1:]:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("size", nargs="?", choices=["full"])
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.worker:
+        worker(given.worker, FULL if given.worker == "full" else SMALL)
+    elif given.size:
         found = run("full", "2")
         print(f"official size: {found['seconds']:.0f} s (target 600), peak memory {found['peak']:.2f} GiB (target 4)")
         print({name: round(value, 2) for name, value in found["figures"].items()})

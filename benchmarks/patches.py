@@ -9,8 +9,8 @@ package cuts the patches of a photo in several threads. extract-patches needs `p
 
 from __future__ import annotations
 
+import argparse
 import statistics
-import sys
 import time
 from pathlib import Path
 
@@ -55,7 +55,9 @@ def compare(gray: np.ndarray) -> tuple[int, float, float, int, float]:
 
 
 def main() -> None:
-    photos = [Path(word) for word in sys.argv[1:]] or shipped_photos()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("photos", type=Path, nargs="*", metavar="PHOTO")
+    photos = parser.parse_args().photos or shipped_photos()
     everything = cv2.getNumThreads()
     for threads in sorted({1, everything}):
         cv2.setNumThreads(threads)

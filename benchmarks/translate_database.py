@@ -10,6 +10,7 @@ out) needs 0.7 GB for 1 M rows.
 
 from __future__ import annotations
 
+import argparse
 import sqlite3
 import statistics
 import subprocess
@@ -113,10 +114,10 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--one"]:
         one_translation(Path(sys.argv[2]), Path(sys.argv[3]))
     else:
-        given = sys.argv[1:]
+        parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+        parser.add_argument("rows", type=int, nargs="?", default=400_000)
+        parser.add_argument("repeats", type=int, nargs="?", default=3)
+        parser.add_argument("folder", type=Path, nargs="?")
+        given = parser.parse_args()
         with tempfile.TemporaryDirectory() as temporary:
-            main(
-                int(given[0]) if given else 400_000,
-                int(given[1]) if given[1:] else 3,
-                Path((given[2:] or [temporary])[0]),
-            )
+            main(given.rows, given.repeats, given.folder or Path(temporary))

@@ -11,11 +11,11 @@ is 20 k rows/s on 2 quiet cores.
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import itertools
 import resource
 import statistics
-import sys
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -136,6 +136,8 @@ def main(rows: int, way: str) -> None:
 
 
 if __name__ == "__main__":
-    asked = [name for name in WAYS if f"--{name}" in sys.argv]
-    words = [word for word in sys.argv[1:] if not word.startswith("--")]
-    main(int(words[0]) if words else 1_000_000, asked[0] if asked else "plain")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rows", type=int, nargs="?", default=1_000_000)
+    for name in WAYS:
+        parser.add_argument(f"--{name}", dest="way", action="store_const", const=name, default="plain")
+    main(**vars(parser.parse_args()))

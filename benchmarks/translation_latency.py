@@ -9,8 +9,8 @@ wait for each other: on a busy machine, measure on one core (OPENBLAS_NUM_THREAD
 
 from __future__ import annotations
 
+import argparse
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -105,4 +105,6 @@ def main(repetitions: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else REPETITIONS)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("repetitions", type=int, nargs="?", default=REPETITIONS)
+    main(parser.parse_args().repetitions)
