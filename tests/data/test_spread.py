@@ -94,3 +94,9 @@ def test_rows_that_were_announced_and_do_not_come_leave_no_open_file(tmp_path):
         spreader.add({"x": np.zeros((4, 3), np.float32), "photo": np.zeros(4, np.int32)})
         with pytest.raises(AssertionError, match="fewer rows than announced"):
             next(spreader.shards())
+
+
+def test_a_full_disk_is_told_with_the_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(spreading, "open", lambda *_, **__: open("/dev/full", "wb", buffering=0), raising=False)  # noqa: SIM115
+    with pytest.raises(OSError, match=f"{tmp_path / 's'}: cannot be written"):
+        spread(tmp_path / "s", [5], 2)

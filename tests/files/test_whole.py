@@ -109,6 +109,13 @@ def test_a_file_that_does_not_fit_on_the_disk_is_named_and_leaves_nothing(tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("put", [atomic, staged])
+def test_a_full_disk_is_told_with_the_file_and_not_the_temporary_one(tmp_path, put):
+    with pytest.raises(OSError, match=f"{tmp_path / 'a.onnx'}: cannot be written") as told, put(tmp_path / "a.onnx"):
+        raise OSError(errno.ENOSPC, "No space left on device")  # as `file.write` tells it
+    assert told.value.errno == errno.ENOSPC and list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(("text", "message"), [("[" * 100_000, "nested too deeply"), ("{", "not valid JSON")])
 def test_json_that_cannot_be_read_is_named(tmp_path, text, message):
     (tmp_path / "a.json").write_text(text)

@@ -18,6 +18,7 @@ import numpy as np
 from xdesc_jax.data.deal import AnyDeal
 from xdesc_jax.data.schema import Column, row_dtype
 from xdesc_jax.data.source import Columns
+from xdesc_jax.files.whole import full_told
 
 FILES = 256  # written at the same time for a split; a process may commonly have 1024 open
 BUFFER_BYTES = 64 << 10  # of each
@@ -93,7 +94,7 @@ class _Files:
     """
 
     def __init__(self, folder: Path, shards: range, dtype: np.dtype):
-        self._dtype, self._first = dtype, shards.start
+        self._folder, self._dtype, self._first = folder, dtype, shards.start
         self._each = 1  # shards of a file
         while len(shards) > FILES * self._each:
             self._each *= FILES
@@ -107,11 +108,13 @@ class _Files:
         """Adds packed rows [n], each to the file of its shard [n]."""
         rows = np.empty(len(records), self._dtype)
         rows["shard"], rows["row"] = shards, records
-        for file, part in by_shard(rows, (shards - self._first) // self._each):
-            self._open[file].write(part.data)
+        with full_told(self._folder):
+            for file, part in by_shard(rows, (shards - self._first) // self._each):
+                self._open[file].write(part.data)
 
     def close(self) -> None:
-        self._stack.close()
+        with full_told(self._folder):
+            self._stack.close()
 
     def shards(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yields (shard, its packed rows in the order they came in) in order, and removes the files."""

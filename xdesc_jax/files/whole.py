@@ -40,33 +40,20 @@ def atomic(path: Path | str) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
     _remove(temporary)
     try:
-        yield temporary
-        if path.is_dir() and temporary.is_dir():
-            # A folder cannot be replaced in one go: the old one steps aside until the new one is there.
-            aside = path.with_name(f".{path.name}.{os.getpid()}.old")
-            os.replace(path, aside)
-            try:
+        with _told_of(path, temporary, temporary.name):
+            yield temporary
+            if path.is_dir() and temporary.is_dir():
+                # A folder cannot be replaced in one go: the old one steps aside until the new one is there.
+                aside = path.with_name(f".{path.name}.{os.getpid()}.old")
+                os.replace(path, aside)
+                try:
+                    os.replace(temporary, path)
+                except OSError:
+                    os.replace(aside, path)
+                    raise
+                shutil.rmtree(aside)
+            else:
                 os.replace(temporary, path)
-            except OSError:
-                os.replace(aside, path)
-                raise
-            shutil.rmtree(aside)
-        else:
-            os.replace(temporary, path)
-    except OSError as error:
-        if error.errno in FULL:  # told without a name, or with that of the temporary file
-            raise OSError(error.errno, f"{path}: cannot be written ({os.strerror(error.errno)})") from error
-        if temporary.name in str(error):
-            if error.filename is not None:
-                raise type(error)(error.errno, error.strerror, str(path)) from error
-            raise type(error)(
-                str(error).replace(str(temporary), str(path)).replace(temporary.name, path.name)
-            ) from error
-        raise
-    except ValueError as error:
-        if type(error) is ValueError and temporary.name in str(error):
-            raise ValueError(str(error).replace(str(temporary), str(path))) from error
-        raise
     finally:
         _remove(temporary)
 
@@ -78,8 +65,41 @@ def staged(path: Path | str) -> Iterator[Path]:
     dry_run.output(path, _state(path, overwrite=True))
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
-        yield Path(folder) / path.name
-        os.replace(Path(folder) / path.name, path)
+        temporary = Path(folder) / path.name
+        with _told_of(path, temporary, Path(folder).name):
+            yield temporary
+            os.replace(temporary, path)
+
+
+@contextlib.contextmanager
+def full_told(path: Path) -> Iterator[None]:
+    """A full disk, which the system tells without a name or with that of a temporary file, is told with `path`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise OSError(error.errno, f"{path}: cannot be written ({os.strerror(error.errno)})") from error
+
+
+@contextlib.contextmanager
+def _told_of(path: Path, temporary: Path, mark: str) -> Iterator[None]:
+    """Errors of writing name `path`, not the temporary one, by whose part `mark` they are known."""
+    try:
+        with full_told(path):
+            yield
+    except OSError as error:
+        if mark in str(error):
+            if error.filename is not None:
+                raise type(error)(error.errno, error.strerror, str(path)) from error
+            raise type(error)(
+                str(error).replace(str(temporary), str(path)).replace(temporary.name, path.name)
+            ) from error
+        raise
+    except ValueError as error:
+        if type(error) is ValueError and mark in str(error):
+            raise ValueError(str(error).replace(str(temporary), str(path))) from error
+        raise
 
 
 def remove_left(path: Path) -> None:
