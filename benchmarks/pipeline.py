@@ -37,7 +37,7 @@ ROWS_PER_PHOTO = 5000
 class SyntheticRows:
     """Random rows in the place of photos."""
 
-    has_patches = False
+    has_patches = has_pairs = False
     action = "making"
 
     def __init__(self, rows: int):

@@ -106,7 +106,9 @@ def update(folder: Path, way: str) -> str:
     for name, seen in zip(sparse.names, bounds, strict=True):
         point = np.full(2 * OBSERVED, -1)
         point[sparse.keypoint[seen]] = sparse.point[seen]
-        photos[name] = MapPhoto(Held(spec), spec, np.zeros((2 * OBSERVED, 1), np.float32), point)
+        photos[name] = MapPhoto(
+            Held(spec), spec, np.zeros((2 * OBSERVED, 1), np.float32), point, np.zeros((2 * OBSERVED, 2))
+        )
     point = np.arange(len(sparse.points) // 5)
     rows, pose = np.arange(1.0, len(point) + 1, dtype=np.float32)[:, None], Pose(np.eye(3), np.array([0.05, 0, 0]))
     START.append(time.process_time())

@@ -32,7 +32,7 @@ from xdesc_jax.networks.losses import Rows
 from xdesc_jax.networks.mlp import build_networks
 from xdesc_jax.train.optimizer import update
 from xdesc_jax.train.state import TrainState
-from xdesc_jax.train.translators.objective import embed_all, pairs_of, total, translation_loss
+from xdesc_jax.train.translators.objective import embed_all, held_rows, pairs_of, total, translation_loss
 from xdesc_jax.train.translators.step import create_state, read_inputs
 
 Part = tuple[Callable[[], Any], float]  # what to time, and the FLOPs of its matrix products
@@ -46,12 +46,12 @@ def parts_of_step(count: int, size: int, variant: str, config: ModelConfig) -> t
     batch = jax.device_put(make_batch(specs, size))
     state = jax.jit(partial(create_state, networks))(jax.random.key(0))
     mask, inputs = batch["mask"], jax.jit(read)(batch)
-    stats = state.batch_stats
+    stats, held = state.batch_stats, held_rows(networks.names, inputs, mask)
 
     def encode(params: Any) -> jax.Array:
-        return jnp.sum(embed_all(networks, params, stats, inputs, mask)[0][..., 0])
+        return jnp.sum(embed_all(networks, params, stats, inputs, held)[0][..., 0])
 
-    embeddings = jax.jit(lambda params: embed_all(networks, params, stats, inputs, mask)[0])(state.params)
+    embeddings = jax.jit(lambda params: embed_all(networks, params, stats, inputs, held)[0])(state.params)
     chosen, pairs = pairs_of(networks, variant, KEYS.member)
 
     def decode(params: Any, z: jax.Array) -> jax.Array:
@@ -60,7 +60,7 @@ def parts_of_step(count: int, size: int, variant: str, config: ModelConfig) -> t
         return total(translation_loss(networks, params, stats, sources, inputs, masks)[0]).total
 
     ids = jnp.stack([losses.row_ids(inputs[name]) for name in networks.names])
-    rows = Rows(embeddings, ids, mask, jnp.arange(size, dtype=jnp.int32))
+    rows = Rows(embeddings, ids, held, jnp.arange(size, dtype=jnp.int32))
     together = max(1, min(len(pairs), losses.ELEMENTS // (size * min(size, losses.COLUMNS))))
 
     def mine(rows: Rows) -> Any:
@@ -71,12 +71,12 @@ def parts_of_step(count: int, size: int, variant: str, config: ModelConfig) -> t
     negatives = jax.jit(mine)(rows)
 
     def compare(z: jax.Array) -> jax.Array:
-        held = rows._replace(embeddings=z)
-        return losses.triplets(held, held, pairs, negatives, 1.0, "squared", variant != "linear", None).total
+        compared = rows._replace(embeddings=z)
+        return losses.triplets(compared, compared, pairs, negatives, 1.0, "squared", variant != "linear", None).total
 
     def optimise(gradients: Any, moments: Any, params: Any) -> Any:
-        held = TrainState(jnp.zeros((), jnp.int32), params, {}, moments)
-        new = update(held, gradients, {}, HYPER.optimizer, 1)
+        before = TrainState(jnp.zeros((), jnp.int32), params, {}, moments)
+        new = update(before, gradients, {}, HYPER.optimizer, 1)
         return new.params, new.opt_state
 
     flops = flops_of_parts(networks, config, variant, size)
