@@ -76,6 +76,8 @@ def main() -> None:
     if given.one:
         print(json.dumps(one(given.one)))
         return
+    if given.scene is None:
+        parser.error("name a SCENE")
     forms = list(itertools.product(given.threads, given.workers))
     taken: dict[tuple[int, int], list[dict[str, float]]] = {form: [] for form in forms}
     with tempfile.TemporaryDirectory() as folder:
