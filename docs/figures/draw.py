@@ -140,11 +140,11 @@ def context() -> Figure:
     photo = cv2.cvtColor(skimage.data.astronaut(), cv2.COLOR_RGB2GRAY)
     found = cv2.SIFT.create(900).detect(photo)
     xy = np.array([point.pt for point in found])
-    sigma = np.array([point.size / 2 for point in found])
+    frames = np.array([(point.size / 2, np.deg2rad(point.angle)) for point in found])
     looks = Translator.from_pretrained("mixed").bundle.context
     assert looks is not None
-    asking = int(np.argmin(np.hypot(*(xy - [228, 110]).T) + 100 * (sigma > 3)))
-    near = neighbours.find(xy, sigma, looks.nearest, looks.larger)[asking]
+    asking = int(np.argmin(np.hypot(*(xy - [228, 110]).T) + 100 * (frames[:, 0] > 3)))
+    near = neighbours.find(xy, frames, looks.nearest, looks.larger)[asking]
     figure = Figure((4.6, 3.4), layout="constrained")
     axes = figure.subplots()
     axes.imshow(photo, cmap="gray", alpha=0.6, vmin=0, vmax=255)
@@ -155,7 +155,7 @@ def context() -> Figure:
     )
     for rows, color, label in parts:
         for row in rows[rows != neighbours.NONE]:
-            axes.add_patch(Circle(tuple(xy[row]), 2 * sigma[row], fill=False, ec=color, lw=1.6))
+            axes.add_patch(Circle(tuple(xy[row]), 2 * frames[row, 0], fill=False, ec=color, lw=1.6))
             axes.plot(*zip(xy[asking], xy[row], strict=True), color=color, lw=0.6)
         axes.plot([], [], "o", fillstyle="none", color=color, label=label)
     reach = np.abs(xy[near] - xy[asking]).max() + 25

@@ -11,12 +11,13 @@ from xdesc_jax.networks.neighbours import NONE
 
 def keypoints(n, seed=0):
     rng = np.random.default_rng(seed)
-    return rng.uniform(0, 300, (n, 2)), 2 ** rng.uniform(-0.5, 4, n)
+    positions, sigmas = rng.uniform(0, 300, (n, 2)), 2 ** rng.uniform(-0.5, 4, n)
+    return positions, np.column_stack([sigmas, rng.uniform(-3, 3, n)])
 
 
-def by_loops(positions, sigmas, nearest, larger, among=None):
+def by_loops(positions, frames, nearest, larger, among=None):
     """Every keypoint against every other one, or those `among`."""
-    found = []
+    found, sigmas = [], frames[:, 0]
     asked = range(len(positions)) if among is None else np.flatnonzero(among)
     for i in range(len(positions)):
         others = sorted((float(np.hypot(*(positions[j] - positions[i]))), j) for j in asked if j != i)
@@ -28,10 +29,10 @@ def by_loops(positions, sigmas, nearest, larger, among=None):
 
 @pytest.mark.parametrize(("n", "nearest", "larger"), [(120, 5, 3), (40, 0, 4), (40, 7, 0), (6, 9, 4), (2, 3, 2)])
 def test_the_nearest_and_the_nearest_of_a_higher_octave_are_found(n, nearest, larger):
-    positions, sigmas = keypoints(n)
-    found = neighbours.find(positions, sigmas, nearest, larger)
+    positions, frames = keypoints(n)
+    found = neighbours.find(positions, frames, nearest, larger)
     assert found.dtype == np.int32
-    np.testing.assert_array_equal(found, by_loops(positions, sigmas, nearest, larger))
+    np.testing.assert_array_equal(found, by_loops(positions, frames, nearest, larger))
 
 
 @pytest.mark.parametrize("n", [0, 1])
@@ -42,34 +43,44 @@ def test_photos_without_a_pair_of_keypoints_have_no_neighbours(n):
 
 def test_keypoints_at_one_place_are_neighbours_and_none_is_its_own():
     """More of them than are asked for: the search may not find a keypoint itself among the nearest."""
-    positions, sigmas = np.zeros((30, 2)), np.full(30, 2.0)
-    found = neighbours.find(positions, sigmas, 4, 2)
+    found = neighbours.find(np.zeros((30, 2)), np.full((30, 2), 2.0), 4, 2)
     assert (found[:, :4] != np.arange(30)[:, None]).all() and (found[:, :4] >= 0).all()
     assert all(len(set(row)) == 4 for row in found[:, :4].tolist())
     assert (found[:, 4:] == NONE).all()
 
 
+@pytest.mark.parametrize("framed", [True, False])
+def test_which_of_equally_near_keypoints_are_found_does_not_depend_on_their_order(framed):
+    """On a grid of whole px, as some detectors give them; with frames, each place comes with two orientations."""
+    positions = np.stack(np.meshgrid(np.arange(6.0), np.arange(5.0)), axis=-1).reshape(-1, 2).repeat(1 + framed, axis=0)
+    frames = keypoints(len(positions), 8)[1] if framed else None
+    order = np.random.default_rng(9).permutation(len(positions))
+    found = neighbours.find(positions, frames, 5, 3)
+    again = neighbours.find(positions[order], None if frames is None else frames[order], 5, 3)
+    np.testing.assert_array_equal(np.where(again == NONE, NONE, order[again]), found[order])
+
+
 def test_rows_of_many_photos_have_neighbours_of_their_own_photo_alone():
     rng = np.random.default_rng(1)
     photos = rng.integers(0, 5, 90) * 7
-    positions, sigmas = keypoints(90, 2)
-    found = neighbours.find_by_photo(photos, np.column_stack([positions, sigmas, np.zeros(90)]), 4, 2)
+    positions, frames = keypoints(90, 2)
+    found = neighbours.find_by_photo(photos, np.column_stack([positions, frames]), 4, 2)
     for photo in np.unique(photos):
         rows = np.flatnonzero(photos == photo)
-        own = by_loops(positions[rows], sigmas[rows], 4, 2)
+        own = by_loops(positions[rows], frames[rows], 4, 2)
         np.testing.assert_array_equal(found[rows], np.where(own == NONE, NONE, rows[own]))
 
 
 @pytest.mark.parametrize("share", [0.5, 0.1, 0.0])
 def test_neighbours_are_found_among_some_for_all(share):
-    positions, sigmas = keypoints(60, 3)
+    positions, frames = keypoints(60, 3)
     among = np.random.default_rng(4).random(60) < share
-    found = neighbours.find(positions, sigmas, 6, 3, among=among)
-    np.testing.assert_array_equal(found, by_loops(positions, sigmas, 6, 3, among))
+    found = neighbours.find(positions, frames, 6, 3, among=among)
+    np.testing.assert_array_equal(found, by_loops(positions, frames, 6, 3, among))
     usable = np.random.default_rng(5).random(60) < 0.8
-    found = neighbours.find(positions, sigmas, 6, 3, usable, among)
+    found = neighbours.find(positions, frames, 6, 3, usable, among)
     rows = np.flatnonzero(usable)
-    own = by_loops(positions[rows], sigmas[rows], 6, 3, among[rows])
+    own = by_loops(positions[rows], frames[rows], 6, 3, among[rows])
     np.testing.assert_array_equal(found[rows], np.where(own == NONE, NONE, rows[own]))
     assert (found[~usable] == NONE).all()
 
@@ -77,8 +88,7 @@ def test_neighbours_are_found_among_some_for_all(share):
 def test_a_thinned_photo_keeps_a_share_that_is_drawn_evenly():
     """As many neighbours as there may be are those that are left."""
     photos = np.repeat(np.arange(3000), 20)
-    positions, sigmas = keypoints(len(photos), 6)
-    rows = np.column_stack([positions, sigmas, np.zeros(len(photos))])
+    rows = np.column_stack(keypoints(len(photos), 6))
     found = neighbours.find_by_photo(photos, rows, 20, 0, 0.4, np.random.default_rng(7))
     shares = np.array([len(set(rows.ravel()) - {NONE}) / 20 for rows in found.reshape(3000, -1)])
     assert shares.mean() == pytest.approx(0.7, abs=0.015)

@@ -27,7 +27,7 @@ def photo(n, seed=0):
 
 def pooled(of, x, seen, at, xp):
     """`context.pool` of the whole photo at once."""
-    near = neighbours.find(at, seen[:, 0], CONFIG.nearest, CONFIG.larger)
+    near = neighbours.find(at, seen, CONFIG.nearest, CONFIG.larger)
     of, x, seen, at = ([tuple(map(xp.asarray, layer)) for layer in of], *map(xp.asarray, (x, seen, at)))
     around = context.geometry(seen, seen[near], at[near] - at[:, None], xp)
     return context.pool(of, x, context.project(of, x)[near], around, xp.asarray(near != neighbours.NONE), xp)

@@ -159,7 +159,7 @@ def test_a_row_hears_of_its_neighbours_alone(bundle):
     x, seen, at = rows(40)["turned"], frames(40), positions(40)
     translator = Translator(bundle)
     found = translator.embed(x, "turned", frames=seen, positions=at)
-    near = neighbours.find(at, seen[:, 0], CONTEXT.nearest, CONTEXT.larger)
+    near = neighbours.find(at, seen, CONTEXT.nearest, CONTEXT.larger)
     for i in (0, 13, 39):
         own = np.unique(near[i][near[i] != neighbours.NONE])
         kept = np.array([i, *own])

@@ -289,7 +289,7 @@ def reference(model: TrainedModel, samples: Mapping[str, np.ndarray]) -> ParityS
         assert model.context is not None
         turns = model.specs[source].frame == frame_form.KEYPOINT
         of, at = frames[source] if turns else None, positions[source]
-        near = neighbours.find(at, None if of is None else of[:, 0], *model.context.neighbours(turns))
+        near = neighbours.find(at, of, *model.context.neighbours(turns))
         others, offsets, mask = None if of is None else of[near], at[near] - at[:, None], near != neighbours.NONE
         around = look_around(jnp.asarray(rows[near]), of, others, offsets, mask, model.harmonics, model.frame)
         return jnp.concatenate([x, pooled([(a["kernel"], a["bias"]) for a in layers], x, around)], axis=1)

@@ -44,8 +44,7 @@ def photo_inputs(
     x = x if x.dtype == np.bool_ else x.astype(np.float32, copy=False)
     positions = check_positions(positions, len(x))
     frames = None if frames is None else frame_form.check(frames, len(x))
-    sigmas = None if frames is None else frames[:, 0]
-    near = neighbours.find(positions, sigmas, nearest, larger, usable=np.asarray(x.any(axis=1)))
+    near = neighbours.find(positions, frames, nearest, larger, usable=np.asarray(x.any(axis=1)))
     mask = near != neighbours.NONE
     there = mask[:, :, None]
     rows = x[near] & there if x.dtype == np.bool_ else np.where(there, x[near], np.float32(0))

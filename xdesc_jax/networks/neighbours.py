@@ -15,17 +15,18 @@ NONE = -1  # stands for a neighbour that is not there
 
 def find(
     positions: np.ndarray,
-    sigmas: np.ndarray | None,
+    frames: np.ndarray | None,
     nearest: int,
     larger: int,
     usable: np.ndarray | None = None,
     among: np.ndarray | None = None,
 ) -> np.ndarray:
-    """The neighbours of each keypoint of a photo.
+    """The neighbours of each keypoint of a photo, whatever the order of its rows: of keypoints that are equally near,
+    as those that COLMAP describes once for each orientation are, positions and frames say which are found.
 
     Args:
         positions: [N, 2] px.
-        sigmas: [N] px, over 0; None where keypoints have none, and none is larger.
+        frames: [N, 2], sigma px, over 0, and orientation; None where keypoints have none, and none is larger.
         nearest: how many of the nearest keypoints, whatever their size.
         larger: how many of the nearest keypoints whose sigma is in a higher octave (next power of two) than its own.
         usable: bool [N], keypoints that have neighbours and are some; None for all.
@@ -34,12 +35,20 @@ def find(
     Returns:
         int32 [N, nearest + larger], nearest first in each of the two parts, `NONE` where there are no more.
     """
+    rows = np.lexsort((positions if frames is None else np.hstack([frames, positions])).T)
+    rows = rows if usable is None else rows[usable[rows]]
+    sigmas = None if frames is None else frames[rows, 0]
+    own = _find(positions[rows], sigmas, nearest, larger, None if among is None else among[rows])
     found = np.full((len(positions), nearest + larger), NONE, np.int32)
-    if usable is not None:
-        sizes, asked = (None if x is None else x[usable] for x in (sigmas, among))
-        own = find(positions[usable], sizes, nearest, larger, among=asked)
-        found[usable] = np.where(own == NONE, NONE, np.flatnonzero(usable)[own])
-        return found
+    found[rows] = np.where(own == NONE, NONE, rows[own])
+    return found
+
+
+def _find(
+    positions: np.ndarray, sigmas: np.ndarray | None, nearest: int, larger: int, among: np.ndarray | None
+) -> np.ndarray:
+    """`find` of keypoints that are all usable, in an order that says which of equally near ones are found."""
+    found = np.full((len(positions), nearest + larger), NONE, np.int32)
     if len(positions) < 2:
         return found
     some = np.arange(len(positions)) if among is None else np.flatnonzero(among)
@@ -82,7 +91,7 @@ def find_by_photo(
     order = np.argsort(photos, kind="stable")
     for rows in np.split(order, np.flatnonzero(np.diff(photos[order])) + 1):
         among = None if rng is None else rng.random(len(rows)) < rng.uniform(least_share, 1)
-        own = find(keypoints[rows, :2], keypoints[rows, 2], nearest, larger, among=among)
+        own = find(keypoints[rows, :2], keypoints[rows, 2:], nearest, larger, among=among)
         found[rows] = np.where(own == NONE, NONE, rows[own])
     return found
 

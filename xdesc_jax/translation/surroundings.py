@@ -39,8 +39,7 @@ class Surroundings:
         self._turning = turning
         self._layers, self._width = layers, context.output_width(config.width, config.heads)
         self._x, self._frames, self._positions = x, frames, positions
-        sigmas = None if frames is None else frames[:, 0]
-        near = neighbours.find(positions, sigmas, *config.neighbours(frames is not None), usable)
+        near = neighbours.find(positions, frames, *config.neighbours(frames is not None), usable)
         self._near = np.ascontiguousarray(near.T)  # [K, N]: the maximum over neighbours is then one of whole arrays
         _, (geometry, geometry_bias), token, _ = layers
         # Behind what neighbours show of themselves stands a 1, by which the token's bias is multiplied; the last row,
