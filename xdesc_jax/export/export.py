@@ -307,7 +307,10 @@ def reference(model: TrainedModel, samples: Mapping[str, np.ndarray]) -> ParityS
             x = taken(network, rows[source], source)
             translations[source, target] = _output(layers, x, model.specs[target])
         elif role == "decoder":
+            framed = frame_form.takes_frames(network, model.specs, model.frame)
             for source, embedding in embeddings.items():
+                if framed and source not in frames:  # keypoints without any are translated to rows that need none
+                    continue
                 x = taken(network, embedding, source)
                 translations[source, names[0]] = _output(layers, x, model.specs[names[0]])
     return ParitySample(dict(samples), embeddings, translations, frames, positions)

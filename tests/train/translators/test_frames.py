@@ -124,6 +124,27 @@ def test_a_descriptor_is_added_to_a_space_of_its_frame_alone(framed, tmp_path):
         )  # fmt: skip
 
 
+def test_rows_of_keypoints_without_frames_are_added_to_a_space_of_some_with_them(framed, tmp_path):
+    """As of a detector that gives none: nobody translates them to rows that turn with their keypoints."""
+    new = DescriptorSpec("toy-new", 6, hidden=(24,), frame="image")
+    for name, spec in (("toy-upright", SPECS["toy-upright"]), ("toy-new", new)):
+        with StoreWriter(tmp_path / f"{name}.h5", spec) as store:
+            for photo in range(8):
+                rows = np.roll(toy(70, photo)[0]["toy-upright"], 2 * (name == "toy-new"), axis=1)
+                store.write(
+                    f"{photo}.png", ImageFeatures(np.zeros((70, 2), np.float32), rows, np.ones(70, bool), (64, 64))
+                )
+    paths = (tmp_path / "toy-upright.h5", tmp_path / "toy-new.h5")
+    data = records(tmp_path / "records", paired=paths, format="npy", validation_share=0.25).path
+    start = ["--init", str(framed / "model.safetensors"), "--freeze", "all", "--add", "toy-new"]
+    words = [*WORDS[2:], "--epochs", "1", *start]
+    assert cli.main(["train", "--data", str(data), "--workdir", str(tmp_path / "run"), *words]) == 0
+    assert cli.main(["export", str(tmp_path / "run"), str(tmp_path / "model.safetensors")]) == 0
+    model = Translator.load(tmp_path / "model.safetensors")
+    assert model.self_check() < 1e-5 and model.names == ["toy-new", "toy-turned", "toy-upright"]
+    assert model.space_id == Translator.load(framed / "model.safetensors").space_id
+
+
 def test_padding_changes_nothing(framed):
     """Rows of padding are zero, and so are their frames, of which no logarithm may be taken."""
     networks = mlp.build_networks(SPECS, ModelConfig(embedding_width=8, harmonics=2))
