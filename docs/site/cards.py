@@ -31,8 +31,9 @@ measured on ([how](../results-matching.md)).
 # Key of a card -> what it is called on a page.
 TOLD = {
     "kind": "Kind", "descriptors": "Descriptors", "keypoints": "Keypoints", "space_id": "Joint space", "rows": "Rows",
-    "pairs": "Pairs", "data": "Trained on", "steps": "Steps", "hardware": "Hardware", "date": "Date",
-    "calibration": "Ratios calibrated on", "command": "Made by", "configs": "Configurations", "config_hash": "Hash",
+    "pairs": "Pairs", "data": "Trained on", "limits": "Works less well", "steps": "Steps",
+    "hardware": "Hardware", "date": "Date", "calibration": "Ratios calibrated on", "command": "Made by",
+    "configs": "Configurations", "config_hash": "Hash",
 }  # fmt: skip
 
 

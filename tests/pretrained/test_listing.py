@@ -47,6 +47,14 @@ def test_a_card_without_figures_is_listed(shipped, capsys):
     assert ["-", "-", "-"] in [line.split()[-3:] for line in capsys.readouterr().out.splitlines()]
 
 
+def test_what_works_less_well_is_listed(shipped, capsys):
+    card = json.loads((shipped / "colmap.json").read_text())
+    (shipped / "colmap.json").write_text(json.dumps({**card, "limits": "ones are hardly translated"}))
+    listing.models()
+    shown = capsys.readouterr().out
+    assert shown.count("works less well") == 1 and "ones are hardly translated" in shown
+
+
 def test_joint_spaces_are_listed_with_the_weights_of_their_models(shipped, capsys):
     card = json.loads((shipped / "opencv.json").read_text())
     (shipped / "opencv.json").write_text(json.dumps({**card, "space_id": "0123456789ab"}))

@@ -15,6 +15,7 @@ A card is a JSON object; it may hold more than this:
     hardware, date  that and when it was trained
     config_hash     of the training configuration
     command         that makes the file
+    limits          what works less well, where that is told
     figures         data set -> table of AP (average precision):
         {"native": {descriptor: AP}, "translation": {"source->target": AP}, "joint": {"query|database": AP}}
 """

@@ -45,6 +45,9 @@ def _print(cards: list[dict[str, Any]]) -> None:
     console.table("Shipped models; mean AP of their first data set", columns, [_row(card) for card in cards])
     texts = [(card["name"], f"{', '.join(card['descriptors'])}; {card['data']}, {card['date']}") for card in cards]
     console.figures("Descriptors, training data and date", texts)
+    limits = [(card["name"], card["limits"]) for card in cards if "limits" in card]
+    if limits:
+        console.figures("What works less well", limits)
     # Embeddings match within one space, whichever of its models or of their smaller copies made them.
     spaces = [(card["name"], _space(card)) for card in cards if "space_id" in card]
     if spaces:
