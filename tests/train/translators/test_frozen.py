@@ -164,6 +164,37 @@ def test_a_member_is_trained_anew_in_the_space_that_the_others_hold(grown, expor
         assert same == (name.split("/")[1] != NEW), name
 
 
+@pytest.mark.parametrize("variant", ["quadratic", "linear", "autoencoder"])
+def test_decoders_of_members_learn_on_while_the_space_stays(exported, config, toy_records, tmp_path, variant):
+    once = dataclasses.replace(config, epochs=3, loss=LossConfig(variant))
+    run = train(once, toy_records, tmp_path / "run", init=exported, freeze="all", decoders=("toy-plain",))
+    before, after = load(exported), to_bundle(load_model(run))
+    assert after.space_id == before.space_id and set(after.specs) == set(before.specs)
+    Translator(after).self_check()
+    for name, layers in before.networks.items():
+        pairs = zip(layers, after.networks[name], strict=True)
+        same = all(np.array_equal(a, b) for x, y in pairs for a, b in zip(x, y, strict=True))
+        assert same == (name != "decoder/toy-plain"), name
+    assert "toy-bits->toy-plain" not in after.ratios
+
+
+def test_decoders_learn_from_where_they_are(exported, config, toy_records, tmp_path):
+    """At a rate of next to nothing translations stay as good as they were; beside them, a member is trained anew."""
+    slow = dataclasses.replace(config, epochs=1, optimizer=OptimizerConfig(1e-7))
+    train(slow, toy_records, tmp_path / "as-it-is", init=exported, freeze="all", decoders=("toy-plain",))
+    given = {"retrain": (NEW,), "decoders": ("toy-plain",)}
+    train(slow, toy_records, tmp_path / "both", init=exported, freeze="all", **given)
+    train(slow, toy_records, tmp_path / "begun", init=exported, freeze="all", start=exported, **given)
+    kept, both, begun = (
+        read_json(tmp_path / name / "validation.json")[-1]["translation_error"]
+        for name in ("as-it-is", "both", "begun")
+    )
+    for pair in kept:
+        assert begun[pair] == pytest.approx(kept[pair], rel=0.15), pair
+    assert both["toy-bits->toy-plain"] == pytest.approx(kept["toy-bits->toy-plain"], rel=0.15)
+    assert kept[f"{NEW}->toy-plain"] < 0.9 * both[f"{NEW}->toy-plain"]
+
+
 def test_a_resident_set_passes_over_rows_that_nothing_learns_from(model, config, toy_records, tmp_path, monkeypatch):
     records = Path(shutil.copytree(toy_records, tmp_path / "records"))
     rows = np.lib.format.open_memmap(records / f"train.{NEW}.npy", "r+")
@@ -213,6 +244,16 @@ def test_another_model_file_in_the_run_directory_is_refused(grown, exported, tmp
     ("changes", "message"),
     [
         ({"freeze": "encoders"}, "--freeze is 'encoders', expected 'all' or 'none'"),
+        (
+            {"decoders": ("toy-plain",), "freeze": "none"},
+            "--decoders toy-plain: is for members of --init with --freeze",
+        ),
+        ({"decoders": ("toy-plain",), "add": (), "init": None}, "--decoders toy-plain: is for members of --init with"),
+        (
+            {"decoders": ("elsewhere",)},
+            r"--decoders: \['elsewhere'\] are no members that take part",
+        ),
+        ({"decoders": ("toy-plain", "toy-plain")}, "--decoders toy-plain toy-plain: names a descriptor twice"),
         ({"add": ()}, "leaves nothing to train"),
         ({"init": None}, "given with --init"),
         ({"init": None, "add": ()}, "leaves nothing to train"),

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.support.objective_reference import objective
+from tests.support.objective_reference import network, objective, unit
 from xdesc_jax.config import ModelConfig
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, unit_rows
 from xdesc_jax.networks import mlp
@@ -83,6 +83,33 @@ def test_sums_are_those_of_the_definition(networks, variables, inputs, variant, 
         assert int(sums["translation"].count) == 13 * len(translated)
         assert int(sums["matching"].count) == 13 * len(matched)
         assert int(sums["target_matching"].count) == 2 * 13 * len(translated)
+
+
+def fixed(params, x):
+    """The layers of a network that computes on x what its norms do with the batch's statistics."""
+    layers = [{**params["linear1"]}]
+    raw = x @ np.float64(params["linear0"]["kernel"])
+    norm = params["norm0"] | {"mean": raw.mean(axis=0), "var": raw.var(axis=0)}
+    return [{"kernel": params["linear0"]["kernel"], "bias": np.zeros(raw.shape[1])} | norm, *layers]
+
+
+def test_translations_count_where_the_sources_encoder_learns_or_the_targets_decoder(networks, variables, inputs):
+    """Of 'unit' both learn, of 'plain' the decoder, of 'bits' neither; matches are of pairs with 'unit'."""
+    params = variables["params"]
+    embedded = unit(network(params["encoder/unit"], np.float64(inputs["unit"])))
+    held = {f"encoder/{name}": fixed(params[f"encoder/{name}"], np.float64(inputs[name])) for name in ("bits", "plain")}
+    held["decoder/bits"] = fixed(params["decoder/bits"], embedded)
+    partly, left = mlp.freeze(networks, held), {name: x for name, x in params.items() if name not in held}
+    triplet = Triplet(0.7, 0.4, "squared", True, None)
+    sums, _ = jax.jit(partial(encoder_decoder_loss, partly, variant="quadratic", triplet=triplet))(
+        left, variables["batch_stats"], inputs, jnp.ones(13, bool), jax.random.key(0)
+    )
+    translated = tuple((a, b) for a, b in EVERY if b != "bits" or a == "unit")
+    expected = objective(
+        SPECS, params, inputs, translated, tuple(pair for pair in EVERY if "unit" in pair),
+        margin=0.7, target_margin=0.4, distance="squared",
+    )  # fmt: skip
+    assert {name: float(total.mean()) for name, total in sums.items()} == pytest.approx(expected, rel=2e-5)
 
 
 def test_padding_and_descriptors_left_out_count_in_nothing(networks, variables, inputs):

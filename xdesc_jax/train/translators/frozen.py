@@ -1,7 +1,8 @@
-"""A space that lasts: new descriptors trained into the joint space of a finished model.
+"""A space that lasts: descriptors trained into the joint space of a finished model, and decoders trained out of it.
 
-In: a model file and the names to add, or to train anew. Out: the configuration of such a run, the networks of which the
-model's other members are fixed, and the model file kept with the run, from which they are exported (see `trained`).
+In: a model file, what of it stays as it is, and the names to add, or to train anew. Out: the configuration of such a
+run, its networks, of which some are fixed, and the model file kept with the run, from which they are exported (see
+`trained`).
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ FILE = "frozen.safetensors"  # the model file in the run directory, from which i
 
 
 def with_added(
-    config: TrainConfig, held: Sequence[str] | None, bundle: Bundle | None, freeze: str, add: Sequence[str]
-) -> TrainConfig:
+    config: TrainConfig, held: Sequence[str] | None, bundle: Bundle | None, freeze: str, add: Sequence[str],
+    decoders: Sequence[str] = (),
+) -> TrainConfig:  # fmt: skip
     """The configuration with the descriptors of a run that adds to a model: its members, then the new ones.
 
     Args:
@@ -38,16 +40,18 @@ def with_added(
         bundle: the model of --init.
         freeze: 'all' or 'none'.
         add: names of new descriptors.
+        decoders: of members, which learn on.
 
     Raises:
         ValueError: what does not go together.
     """
     if freeze not in ("all", "none"):
         raise ValueError(f"--freeze is {freeze!r}, expected 'all' or 'none'")
-    if not add:
+    if not add and not decoders:
         if freeze == "all":
             raise ValueError(
-                "--freeze all leaves nothing to train; name new descriptors with --add, or members with --retrain"
+                "--freeze all leaves nothing to train; name new descriptors with --add, members with --retrain, or "
+                "those whose decoders learn on with --decoders"
             )
         return config
     if bundle is None:
@@ -66,6 +70,8 @@ def with_added(
         raise ValueError(f"--add: the records hold none of the model's {', '.join(bundle.specs)}, expected one or more")
     if freeze == "all" and bundle.kind != "encoder_decoder":
         raise ValueError(f"--freeze all: a model of kind {bundle.kind!r} has no joint space to add to")
+    if missing := [name for name in decoders if name not in members]:
+        raise ValueError(f"--decoders: {missing} are no members that take part (these are {', '.join(members)})")
     return dataclasses.replace(config, descriptors=(*members, *add))
 
 
@@ -97,6 +103,23 @@ def without(bundle: Bundle, names: Sequence[str]) -> Bundle:
         sample=ParitySample(*(kept(getattr(sample, field.name)) for field in dataclasses.fields(sample))),
         ratios=ratios.kept(bundle.ratios, networks),
     )
+
+
+def without_decoders(bundle: Bundle, names: Sequence[str]) -> Bundle:
+    """The model without the decoders of some of its members, in the same joint space, which encoders hold.
+
+    Raises:
+        ValueError: names whose decoders it does not hold, or that come twice.
+    """
+    if len(set(names)) < len(names):
+        raise ValueError(f"--decoders {' '.join(names)}: names a descriptor twice")
+    keys = {f"decoder/{name}" for name in names}
+    if missing := [name for name in names if f"decoder/{name}" not in bundle.networks]:
+        raise ValueError(f"--decoders: the model has none of {missing} (it holds {', '.join(bundle.specs)})")
+    networks = {name: layers for name, layers in bundle.networks.items() if name not in keys}
+    translations = {ends: x for ends, x in bundle.sample.translations.items() if ends[1] not in names}
+    sample = dataclasses.replace(bundle.sample, translations=translations)
+    return dataclasses.replace(bundle, networks=networks, sample=sample, ratios=ratios.kept(bundle.ratios, networks))
 
 
 def check_start(start: Bundle | None, freeze: str, add: Sequence[str]) -> None:
@@ -150,7 +173,7 @@ def keep_frozen(run: Path, init: Path) -> None:
 
 
 def load_frozen(run: Path, settings: Mapping[str, Any]) -> Bundle | None:
-    """The model whose members a run leaves as they are; None where it trains all.
+    """What of a model a run leaves as it is; None where it trains all.
 
     Raises:
         ValueError: the file in the run directory is not the one that the run was started with.
@@ -160,4 +183,4 @@ def load_frozen(run: Path, settings: Mapping[str, Any]) -> Bundle | None:
     path = run / FILE
     if (found := content_hash(path)) != settings["init"]:
         raise ValueError(f"{path}: has content hash {found}, expected {settings['init']}, with which the run began")
-    return without(load(path), settings.get("retrain", ()))
+    return without_decoders(without(load(path), settings.get("retrain", ())), settings.get("decoders", ()))

@@ -119,14 +119,15 @@ def pairs_of(
 ) -> tuple[dict[str, Any], jax.Array]:
     """Which descriptors are translated to which, and matched with which, in one step.
 
-    Pairs of two frozen descriptors, whose losses are constants, are left out. Those that the linear variant draws
-    cannot be, as they are not known when the step is compiled: `pairs_used` tells them apart.
+    What is left out is constant: translations where neither the source's encoder nor the target's decoder learns, and
+    matches of two frozen encoders. Those that the linear variant draws cannot be, as they are not known when the step
+    is compiled: `pairs_used` tells them apart.
 
     Returns:
         Indices of sources (into the stacked embeddings) by target name, and pairs [P, 2] to match.
     """
     count, names = len(networks.names), networks.names
-    fresh = np.flatnonzero(learning(networks))
+    fresh, decoders = np.flatnonzero(learning(networks)), learning(networks, "decoder")
     if variant == "linear":
         # sigma(i) = target of source i; the decoder of j takes the source sigma^-1(j).
         sigma = random_permutation(names, key, active)
@@ -135,19 +136,22 @@ def pairs_of(
     every = losses.all_pairs(count)
     pairs = jnp.asarray(every[np.isin(every, fresh).any(axis=1)])
     if variant == "autoencoder":
-        return {names[j]: slice(j, j + 1) for j in fresh}, pairs
-    return {name: slice(None) if j in fresh else fresh for j, name in enumerate(names)}, pairs
+        return {names[j]: slice(j, j + 1) for j in np.flatnonzero(learning(networks) | decoders)}, pairs
+    targets = [name for j, name in enumerate(names) if decoders[j] or len(fresh)]
+    return {name: slice(None) if decoders[names.index(name)] else fresh for name in targets}, pairs
 
 
-def learning(networks: Networks) -> np.ndarray:
-    """Which descriptors are not frozen, [A] bool."""
-    return np.array([f"encoder/{name}" in networks.modules for name in networks.names])
+def learning(networks: Networks, role: str = "encoder") -> np.ndarray:
+    """Whose encoders, or decoders, are not frozen, [A] bool."""
+    return np.array([f"{role}/{name}" in networks.modules for name in networks.names])
 
 
-def pairs_used(networks: Networks, first: Any, second: Any, active: jax.Array | None) -> jax.Array:
-    """Which of the pairs (first, second) count, bool: both take part, and not both are frozen."""
-    learns = jnp.asarray(learning(networks))
-    used = learns[first] | learns[second]
+def pairs_used(
+    networks: Networks, first: Any, second: Any, active: jax.Array | None, role: str = "encoder"
+) -> jax.Array:
+    """Which of the pairs (first, second) count, bool: both take part, and the first's encoder learns or the second's
+    encoder, or decoder."""
+    used = jnp.asarray(learning(networks))[first] | jnp.asarray(learning(networks, role))[second]
     return used if active is None else used & active[first] & active[second]
 
 
@@ -228,12 +232,16 @@ def encoder_decoder_loss(
     masks = {name: held[of] & held[networks.names.index(name)] for name, of in chosen.items()}
     used_pairs = None
     if active is not None or (networks.frozen and variant == "linear"):
-        uses = {name: pairs_used(networks, of, networks.names.index(name), active) for name, of in chosen.items()}
+        uses = {
+            name: pairs_used(networks, of, networks.names.index(name), active, "decoder") for name, of in chosen.items()
+        }
         masks = {name: uses[name][:, None] & mask for name, mask in masks.items()}
         used_pairs = pairs_used(networks, pairs[:, 0], pairs[:, 1], active)
     by_target, predictions, decoder_stats = translation_loss(networks, params, stats, sources, inputs, masks)
     rows = Rows(embeddings, ids, held, point_numbers(mask, triplet.axis_name))
-    if triplet.temperature is not None:
+    if not learning(networks).any():  # decoders alone
+        matching = Sum(jnp.zeros(()), jnp.zeros(()))
+    elif triplet.temperature is not None:
         matching = contrastive_loss(
             rows, pairs, triplet.temperature,
             symmetric=variant != "linear", use=used_pairs, axis_name=triplet.axis_name, precision=triplet.precision,

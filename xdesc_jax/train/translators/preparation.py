@@ -88,7 +88,9 @@ def keep_run_settings(
 
 
 def _inputs(settings: dict[str, Any]) -> dict[str, Any]:
-    extra = {key: settings[key] for key in ("freeze", "add", "retrain", "start", "distill") if key in settings}
+    extra = {
+        key: settings[key] for key in ("freeze", "add", "retrain", "decoders", "start", "distill") if key in settings
+    }
     return {key: settings.get(key) for key in ("init", "specs", "weights")} | extra
 
 

@@ -7,6 +7,7 @@ and validation figures. Started again with the same settings, it goes on where i
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -29,7 +30,15 @@ from xdesc_jax.train.run_directory import clear, figure_told, history, resumed
 from xdesc_jax.train.state import TrainState
 from xdesc_jax.train.translators import inputs, preparation
 from xdesc_jax.train.translators.distilled import pupils, settings_of, taught, with_teacher
-from xdesc_jax.train.translators.frozen import check_start, freeze_members, keep_frozen, like, with_added, without
+from xdesc_jax.train.translators.frozen import (
+    check_start,
+    freeze_members,
+    keep_frozen,
+    like,
+    with_added,
+    without,
+    without_decoders,
+)
 from xdesc_jax.train.translators.inputs import Statistics
 from xdesc_jax.train.translators.step import create_state, hyper_of, initialiser, keys_of, weights_key
 from xdesc_jax.train.translators.validation import validator
@@ -47,6 +56,7 @@ def train(
     freeze: Literal["all", "none"] = "none",
     add: tuple[str, ...] = (),
     retrain: tuple[str, ...] = (),
+    decoders: tuple[str, ...] = (),
     start: Path | None = None,
     distill: Path | None = None,
     steps_per_dispatch: int = 1,
@@ -64,6 +74,7 @@ def train(
         freeze: 'all' leaves the model's members as they are, bit for bit, and so the name of its joint space.
         add: descriptors of the records to add to the model.
         retrain: members of the model to train anew in its joint space, while the others stay as they are.
+        decoders: members whose decoders learn on, while their encoders, which hold the joint space, stay.
         start: where members stay as they are, another model file, from which what is added or retrained starts.
         distill: the model whose embeddings encoders learn to give; a model file, or the name of one that ships.
         steps_per_dispatch: steps that the host hands to the devices at once; changes nothing but the speed.
@@ -86,6 +97,8 @@ def train(
         if bundle is None or freeze != "all":
             raise ValueError(f"--retrain {' '.join(retrain)}: is for members of --init with --freeze all")
         bundle = without(bundle, retrain)
+    if decoders and (bundle is None or freeze != "all"):
+        raise ValueError(f"--decoders {' '.join(decoders)}: is for members of --init with --freeze all")
     new = (*retrain, *add)
     start = pretrained.resolve(start) if start else None
     start_bundle = load_bundle(start) if start else None
@@ -96,28 +109,34 @@ def train(
         distill = pretrained.resolve(distill)
         teacher = load_bundle(distill)
         config = taught(config, info.specs, teacher)
-    config = with_added(config, None if config.inputs == "patches" else tuple(info.specs), bundle, freeze, new)
+    config = with_added(
+        config, None if config.inputs == "patches" else tuple(info.specs), bundle, freeze, new, decoders
+    )
     if bundle is not None:
         config = like(config, bundle, info.specs)
     specs = inputs.choose_specs(info, config)
     devices = Devices.choose([config.batch_size], require_accelerator, steps_per_dispatch, backend)
     # What cannot be carried out must fail here, before anything is written.
-    frozen = bundle if freeze == "all" else None
+    frozen = without_decoders(bundle, decoders) if bundle is not None and freeze == "all" else None
     looking = inputs.looking_at_neighbours(specs, config, frozen, teacher)
-    learning = new if frozen is not None else None  # all
+    learning = (*new, *decoders) if frozen is not None else None  # all
     with console.status("opening the records"):
         training, validation = preparation.open_splits(data, config, specs, looking, learning)
     inputs.inputs_function(config, specs, dict.fromkeys(specs, 1.0), augment=True)
     plain = build_networks(specs, config.model)
     if bundle is not None:
         asked = pupils(plain, looking) if teacher is not None else plain
-        check_fit(bundle, asked, _shapes(asked), frozen=freeze == "all")
+        check_fit(bundle, asked, _shapes(asked), frozen=frozen is not None)
     check_start(start_bundle, freeze, new)
-    if start_bundle is not None:
-        assert frozen is not None
+    # The decoders of members start from the model itself, whatever what is added or retrained starts from.
+    begun = [("--start", start_bundle)] if start_bundle is not None else []
+    begun += [("--init", bundle)] if bundle is not None and (frozen is None or decoders) else []
+    if frozen is not None:
         asked = freeze_members(plain, frozen, {})
-        check_fit(start_bundle, asked, _shapes(asked), option="--start")
-    addition: dict[str, Any] = {"freeze": freeze, "add": new} if new else {}
+        for option, held in begun:
+            check_fit(held, asked, _shapes(asked), option=option)
+    addition: dict[str, Any] = {"freeze": freeze, "add": new} if new or frozen is not None else {}
+    addition |= {"decoders": decoders} if decoders else {}
     addition |= {"retrain": retrain} if retrain else {}
     addition |= {"start": content_hash(start)} if start else {}
     if teacher is not None:
@@ -144,6 +163,7 @@ def train(
             "freeze": freeze if freeze != "none" else None,
             "add": add,
             "retrain": retrain,
+            "decoders": decoders,
             "start": start,
             "distill": distill,
             "devices": f"{devices}, {console.counted(jax.process_count(), 'host')}",
@@ -165,7 +185,7 @@ def train(
 
     with closing(Checkpoints(run, run_hash)) as checkpoints:
         with console.status("preparing the networks"):
-            state, position = _begin(checkpoints, plain, config, start_bundle if frozen else bundle, rows, statistics)
+            state, position = _begin(checkpoints, plain, config, [held for _, held in begun], rows, statistics)
         fit(
             state, position, step, devices, devices.batches(training), validate, checkpoints, run, config,
             keys_of(config), hyper_of(config),
@@ -190,16 +210,16 @@ def _begin(
     checkpoints: Checkpoints,
     networks: Networks,
     config: TrainConfig,
-    bundle: Bundle | None,
+    begun: Sequence[Bundle],
     rows: dict[str, jax.Array],
     statistics: Statistics,
 ) -> tuple[TrainState, Position]:
-    """The state to start from: the latest good checkpoint, the model given, or fresh weights."""
+    """The state to start from: the latest good checkpoint, the models given, the last one last, or fresh weights."""
     create, key = initialiser(networks, config), weights_key(config)
     if (found := resumed(checkpoints, jax.eval_shape(create, key))) is not None:
         return found
     state = create(key)
-    if bundle is not None:
+    for bundle in begun:
         state = start_from_bundle(state, networks, bundle, rows, statistics.scale)
     return state, Position(0, 0, 0)
 

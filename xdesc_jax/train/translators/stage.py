@@ -22,6 +22,7 @@ def train(
     freeze: Literal["all", "none"] = "none",
     add: tuple[str, ...] = (),
     retrain: tuple[str, ...] = (),
+    decoders: tuple[str, ...] = (),
     start: Path | None = None,
     distill: Path | None = None,
     steps_per_dispatch: int = 1,
@@ -45,6 +46,8 @@ def train(
         add: descriptors of the records to add to the model of --init.
         retrain: with `--freeze all`, members of --init whose networks are made anew in its joint space, which the
             others hold: with more rows, other widths (`--model.hidden 384 384`) or context.
+        decoders: with `--freeze all`, members of --init whose decoders learn on from where they are, while their
+            encoders stay: translations to them change (and improve), embeddings do not.
         start: with `--freeze all`, another model file that holds what is added or retrained, in a joint space near that
             of --init (as one trained on all together from it), or --init itself: they start from its networks, not
             from fresh weights.
@@ -77,7 +80,8 @@ def train(
 
     with hosts.joined(coordinator, num_hosts, host_id, host_timeout), claimed(Path(workdir), "xdesc train"):
         return run.train(
-            config, data, workdir, init=init, freeze=freeze, add=add, retrain=retrain, start=start, distill=distill,
+            config, data, workdir, init=init, freeze=freeze, add=add, retrain=retrain, decoders=decoders, start=start,
+            distill=distill,
             steps_per_dispatch=steps_per_dispatch, backend=backend, require_accelerator=require_accelerator,
             overwrite=overwrite,
         )  # fmt: skip
