@@ -5,8 +5,9 @@
 A map of COLMAP's SIFT serves devices that send XFeat or ALIKED, and the other way round. Rows of all descriptors stand
 at COLMAP's keypoints, and those of the networks at each network's own, too, where it looks when it is used. Three
 descriptors make the joint space; the others are trained with them from there, and then added to that very space, in
-which six of the eight learn on at last, against more negatives of the same photo. SCENES give the figures of the card,
-OTHER_SCENES (`xdesc scenes`, of photos kept out of training) the matching ratios.
+which six of the eight learn on, against more negatives of the same photo. At last decoders learn from the encoders as
+they are now. SCENES give the figures of the card, OTHER_SCENES (`xdesc scenes`, of photos kept out of training) the
+matching ratios.
 Finished steps are skipped, and rendering, extraction and training go on where they stopped. Needs the extra `learned`
 and its weights (`xdesc weights install xfeat aliked-n16rot aliked-n16 disk`), of which DISK's takes the most time.
 """
@@ -33,6 +34,7 @@ from xdesc_jax.train.translators.run import train
 
 KEYPOINTS = "colmap"
 ADDED = ("aliked-n16", "disk", "opencv-sift", "orb", "brief")
+SOURCES, DECODERS = ("colmap-sift", "opencv-sift", "orb"), ("xfeat", "aliked-n16rot", "disk")  # of the last training
 FURTHER = (("colmap-sift", "opencv-sift", "orb"), ("disk", "aliked-n16", "brief"))  # learn on together
 
 
@@ -97,6 +99,10 @@ def mixed(
         )  # fmt: skip
         latest = out / f"further-{number}.safetensors"
         export(trainings[-1], latest, which="latest", dtype="float16")
+    trainings.append(out / "decoders")
+    train(decoded(config), out / "records", trainings[-1], init=latest, freeze="all", decoders=DECODERS)
+    latest = out / "decoders.safetensors"
+    export(trainings[-1], latest, which="latest", dtype="float16")
     model = models["mixed"]
     calibrate(
         latest, calibration, out=model, keypoints=KEYPOINTS, max_keypoints=MAX_KEYPOINTS, weights=weights,
@@ -141,6 +147,17 @@ def further(config: TrainConfig) -> TrainConfig:
     """Some of them once more in the same space, each quarter of a batch of one photo."""
     steps = dataclasses.replace(config.optimizer, learning_rate=5e-4, warmup_steps=50)
     return dataclasses.replace(added(config), descriptors=(), data_seed=5, rows_a_photo=128, optimizer=steps)
+
+
+def decoded(config: TrainConfig) -> TrainConfig:
+    """The decoders of the learned descriptors, to which all translations are made in every step."""
+    return dataclasses.replace(
+        further(config),
+        descriptors=(*SOURCES, *DECODERS),
+        data_seed=6,
+        loss=dataclasses.replace(config.loss, beta=1.0),
+        optimizer=dataclasses.replace(config.optimizer, warmup_steps=50),
+    )
 
 
 if __name__ == "__main__":

@@ -79,6 +79,8 @@ def test_mixed_comes_out_with_context_calibrated_and_with_a_card(tmp_path, monke
     monkeypatch.setattr(mixed, "load_config", {"mixed": base}.__getitem__)
     monkeypatch.setattr(mixed, "ADDED", ("brief",))
     monkeypatch.setattr(mixed, "FURTHER", (("colmap-sift",), ("brief",)))
+    monkeypatch.setattr(mixed, "SOURCES", ("colmap-sift", "brief"))
+    monkeypatch.setattr(mixed, "DECODERS", ("fake", "other"))
     inputs = {"photos": photos, "scenes": known, "calibration": known, "out": tmp_path / "out", "processes": 1}
     inputs |= {"weights": (f"fake={weights}", f"other={weights}"), "side": 200}
     model = mixed.mixed(**inputs)
@@ -97,7 +99,8 @@ def test_mixed_comes_out_with_context_calibrated_and_with_a_card(tmp_path, monke
     assert len(Translator.load(tmp_path / "out" / "together.safetensors").bundle.contexts) == 4
     assert translator.bundle.ratios and translator.self_check() < 1e-5
     card = json.loads(model.with_suffix(".json").read_text())
-    assert list(card["steps_by_training"]) == ["first", "second", "together", "added", "further-1", "further-2"]
+    trainings = ["first", "second", "together", "added", "further-1", "further-2", "decoders"]
+    assert list(card["steps_by_training"]) == trainings
     assert card["keypoints"] == "colmap"
     assert {"colmap-sift->fake", "fake->colmap-sift"} <= set(card["figures"]["homography"]["translation"])
 

@@ -28,6 +28,7 @@ from xdesc_jax.translation.translator import Translator
 
 MEMBERS = ("toy-bits", "toy-plain", "elsewhere")
 NEW = "toy-unit"
+BEFORE = {"steps": 3, "validation": {"rank1": {"toy-bits->elsewhere": 0.99, "toy-bits->toy-plain": 0.001}}}
 
 
 def layers(rng, *widths):
@@ -45,7 +46,7 @@ def model(straight, tmp_path_factory) -> Path:
     networks = {n: x for n, x in trained.networks.items() if n.split("/")[1] in specs}
     networks |= {"encoder/elsewhere": layers(rng, 7, 5, 8), "decoder/elsewhere": layers(rng, 8, 5, 7)}
     rows = {"elsewhere": unit_rows(rng.normal(size=(5, 7)))}
-    bundle = Bundle("encoder_decoder", specs, 8, networks, sample=ParitySample(rows), provenance={"steps": 3})
+    bundle = Bundle("encoder_decoder", specs, 8, networks, sample=ParitySample(rows), provenance=BEFORE)
     path = bundle.save(tmp_path_factory.mktemp("model") / "model.safetensors")
     with safe_open(path, "numpy") as file:
         header = file.metadata()
@@ -94,7 +95,14 @@ def test_the_space_keeps_its_name_and_embeddings_their_values(model, exported):
     assert after.embedding_spec == before.embedding_spec
     rows = from_stored(after.bundle.sample.inputs["toy-plain"], after.specs["toy-plain"])
     np.testing.assert_array_equal(after.embed(rows, "toy-plain"), before.embed(rows, "toy-plain"))
-    assert load(exported).provenance["frozen"]["provenance"] == {"steps": 3}
+    assert load(exported).provenance["frozen"]["provenance"] == BEFORE
+
+
+def test_members_that_took_no_part_keep_their_figures_and_place_in_the_order(grown, exported):
+    translator, last = Translator.load(exported), read_json(grown / "validation.json")[-1]
+    assert set(translator.order()) == {*MEMBERS, NEW}
+    found = translator.bundle.provenance["validation"]["rank1"]
+    assert found == BEFORE["validation"]["rank1"] | last["rank1"] and found["toy-bits->toy-plain"] > 0.001
 
 
 def test_the_new_member_learns_as_if_trained_with_the_others(grown, straight):

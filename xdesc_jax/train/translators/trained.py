@@ -162,6 +162,7 @@ def extend(model: TrainedModel, base: Bundle) -> TrainedModel:
         name: [{"kernel": kernel, "bias": bias} for kernel, bias in layers] for name, layers in base.weights().items()
     }
     frozen = {"members": list(base.specs), "space_id": base.space_id, "provenance": base.provenance}
+    measured = _measured(model.provenance["validation"], base.provenance.get("validation"))
     return dataclasses.replace(
         model,
         specs=base.specs | model.specs,
@@ -172,6 +173,13 @@ def extend(model: TrainedModel, base: Bundle) -> TrainedModel:
         context=base.context or model.context,
         log2_sigma=base.log2_sigma,
         samples=base.sample.inputs | model.samples,  # the run's own rows are aligned with the new descriptor's
-        provenance=model.provenance | {"frozen": frozen},
+        provenance=model.provenance | {"frozen": frozen, "validation": measured},
         base=base,
     )
+
+
+def _measured(own: dict[str, Any], before: Any) -> dict[str, Any]:
+    """The run's figures, and by pair those that the model had before of members that took no part."""
+    if not isinstance(before, dict):
+        return own
+    return {key: before.get(key, {}) | of if isinstance(of, dict) else of for key, of in own.items()}
