@@ -138,6 +138,12 @@ def test_files_named_after_descriptors_that_the_model_alone_knows_are_evaluated(
     assert all(result.mean.ap == 1 for result in found if result.comparison.mode == "translated")
 
 
+def test_a_file_that_is_not_named_after_its_descriptor_is_refused_with_how_to_name_it(feature_folder):
+    (bare(feature_folder) / "own-a.h5").rename(feature_folder / "rows.h5")
+    with pytest.raises(ValueError, match=r"rows\.h5: does not say which descriptor it holds; name the file after it"):
+        given_stores([feature_folder / "rows.h5"])
+
+
 def test_the_same_files_calibrate(scene_folder, feature_folder, model, tmp_path):
     found = calibrate(model, scene_folder, out=tmp_path / "out.safetensors", features=(bare(feature_folder),))
     assert set(found) >= {"own-a->own-b", "own-b->own-a", "own-a|own-b"}

@@ -28,6 +28,7 @@ from xdesc_jax.reports.settings import Settings, defaults_of
 from xdesc_jax.translation.translator import Translator
 
 RESULTS, REPORT = "homography.json", "report.html"
+NAME_AFTER = "name the file after it, as in sift.h5 (a name that the package or --model knows)"
 _PROBE_PX = np.array([[0, 0], [640, 0], [640, 480], [0, 480]], np.float64)
 
 
@@ -294,7 +295,7 @@ def given_stores(
         if not files:
             raise FileNotFoundError(f"{path}: holds no feature file (.h5)")
         for file in files:
-            with FeatureStore(file, spec_by_name(file.stem, translator)) as store:
+            with FeatureStore(file, spec_by_name(file.stem, translator), hint=NAME_AFTER) as store:
                 name = store.spec.name
             if name in found:
                 raise ValueError(f"two files hold {name!r}: {found[name]} and {file}")
