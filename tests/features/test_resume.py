@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -209,6 +210,7 @@ def _same(gray, points):
 PROBED = {"descriptors": ("probe", "opencv-sift"), "keypoints": "opencv"}
 SCRIPT = """
 import sys
+import time
 from pathlib import Path
 from tests.features import test_resume
 from xdesc_jax.descriptors import DescriptorSpec, register
@@ -216,6 +218,22 @@ if __name__ == "__main__":
     register(DescriptorSpec("probe", 2, normalized=False), test_resume._kills_parent, source="photo")
     test_resume.extract(Path(sys.argv[1]), Path(sys.argv[2]), **test_resume.PROBED, processes=2)
 """
+
+
+def _process_after(seconds):
+    time.sleep(seconds)
+    return os.getpid()
+
+
+def test_a_worker_that_is_killed_while_it_waits_for_work_ends_the_others():
+    found = workers.each(_process_after, [(0.0,), (1.0,)], 2)
+    waiting = next(found)
+    time.sleep(0.3)  # it then holds what the other one would wait for
+    os.kill(waiting, signal.SIGKILL)
+    started = time.monotonic()
+    with pytest.raises(OSError, match="a worker process ended"):
+        list(found)
+    assert time.monotonic() - started < 20
 
 
 def test_killed_run_leaves_no_process_and_ends_in_the_same_files(photos, tmp_path, monkeypatch):

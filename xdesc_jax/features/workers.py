@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.context import SpawnContext, SpawnProcess
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -55,8 +56,7 @@ def each(work: Callable[..., T], jobs: Iterable[tuple[Any, ...]], processes: int
     if processes == 1:
         yield from itertools.starmap(work, jobs)
         return
-    context = multiprocessing.get_context("spawn")  # OpenCV's threads do not survive a fork
-    pool = ProcessPoolExecutor(processes, context, initializer=start_worker, initargs=(1, []))
+    pool = _pool(processes, 1, [])
     waiting: deque[tuple[str, Future[T]]] = deque()
     try:
         for job in jobs:
@@ -87,12 +87,7 @@ def detect_all(
         yield (_one(name, job, settings) for name, job in jobs)
         return
     entries = [_for_detection(get_entry(name)) for name in dict.fromkeys([*settings.descriptors, *settings.networks])]
-    pool = ProcessPoolExecutor(
-        processes,
-        multiprocessing.get_context("spawn"),
-        initializer=start_worker,
-        initargs=(max(1, (os.cpu_count() or 1) // processes), entries),
-    )
+    pool = _pool(processes, max(1, (os.cpu_count() or 1) // processes), entries)
     try:
         yield _in_order(pool, jobs, settings, 2 * processes)
     finally:
@@ -147,6 +142,21 @@ def _outcome(name: str, result: Future[T]) -> T:
 def _for_detection(entry: Entry) -> Entry:
     """What a worker needs of a descriptor: the function of those that it computes, which can be pickled."""
     return entry if entry.source == "photo" else dataclasses.replace(entry, describe=NOT_HERE, load=None)
+
+
+class _Worker(SpawnProcess):
+    """Takes no SIGTERM (see `start_worker`), by which a pool ends what is left where one has ended."""
+
+    def terminate(self) -> None:
+        self.kill()
+
+
+class _Spawn(SpawnContext):  # OpenCV's threads do not survive a fork
+    Process = _Worker
+
+
+def _pool(processes: int, threads: int, entries: list[Entry]) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(processes, _Spawn(), initializer=start_worker, initargs=(threads, entries))
 
 
 def start_worker(threads: int, entries: list[Entry]) -> None:
