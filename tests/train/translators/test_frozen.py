@@ -28,7 +28,9 @@ from xdesc_jax.translation.translator import Translator
 
 MEMBERS = ("toy-bits", "toy-plain", "elsewhere")
 NEW = "toy-unit"
-BEFORE = {"steps": 3, "validation": {"rank1": {"toy-bits->elsewhere": 0.99, "toy-bits->toy-plain": 0.001}}}
+RANK1 = {"toy-bits->elsewhere": 0.99, "toy-bits->toy-plain": 0.001, "elsewhere->toy-plain": 0.7}
+RATIOS = {"toy-bits->toy-plain": 0.9, "toy-plain->toy-bits": 0.8}
+BEFORE = {"steps": 3, "validation": {"rank1": RANK1}}
 
 
 def layers(rng, *widths):
@@ -46,7 +48,7 @@ def model(straight, tmp_path_factory) -> Path:
     networks = {n: x for n, x in trained.networks.items() if n.split("/")[1] in specs}
     networks |= {"encoder/elsewhere": layers(rng, 7, 5, 8), "decoder/elsewhere": layers(rng, 8, 5, 7)}
     rows = {"elsewhere": unit_rows(rng.normal(size=(5, 7)))}
-    bundle = Bundle("encoder_decoder", specs, 8, networks, sample=ParitySample(rows), provenance=BEFORE)
+    bundle = Bundle("encoder_decoder", specs, 8, networks, sample=ParitySample(rows), provenance=BEFORE, ratios=RATIOS)
     path = bundle.save(tmp_path_factory.mktemp("model") / "model.safetensors")
     with safe_open(path, "numpy") as file:
         header = file.metadata()
@@ -102,7 +104,7 @@ def test_members_that_took_no_part_keep_their_figures_and_place_in_the_order(gro
     translator, last = Translator.load(exported), read_json(grown / "validation.json")[-1]
     assert set(translator.order()) == {*MEMBERS, NEW}
     found = translator.bundle.provenance["validation"]["rank1"]
-    assert found == BEFORE["validation"]["rank1"] | last["rank1"] and found["toy-bits->toy-plain"] > 0.001
+    assert found == RANK1 | last["rank1"] and found["toy-bits->toy-plain"] > 0.001
 
 
 def test_the_new_member_learns_as_if_trained_with_the_others(grown, straight):
@@ -183,7 +185,9 @@ def test_decoders_of_members_learn_on_while_the_space_stays(exported, config, to
         pairs = zip(layers, after.networks[name], strict=True)
         same = all(np.array_equal(a, b) for x, y in pairs for a, b in zip(x, y, strict=True))
         assert same == (name != "decoder/toy-plain"), name
-    assert "toy-bits->toy-plain" not in after.ratios
+    assert before.ratios == RATIOS and after.ratios == {"toy-plain->toy-bits": 0.8}
+    measured = after.provenance["validation"]["rank1"]  # of 'elsewhere', which the records lack, with decoders as now
+    assert measured["toy-bits->elsewhere"] == 0.99 and "elsewhere->toy-plain" not in measured
 
 
 def test_decoders_learn_from_where_they_are(exported, config, toy_records, tmp_path):

@@ -162,7 +162,7 @@ def extend(model: TrainedModel, base: Bundle) -> TrainedModel:
         name: [{"kernel": kernel, "bias": bias} for kernel, bias in layers] for name, layers in base.weights().items()
     }
     frozen = {"members": list(base.specs), "space_id": base.space_id, "provenance": base.provenance}
-    measured = _measured(model.provenance["validation"], base.provenance.get("validation"))
+    measured = _measured(model.provenance["validation"], base)
     return dataclasses.replace(
         model,
         specs=base.specs | model.specs,
@@ -178,8 +178,20 @@ def extend(model: TrainedModel, base: Bundle) -> TrainedModel:
     )
 
 
-def _measured(own: dict[str, Any], before: Any) -> dict[str, Any]:
-    """The run's figures, and by pair those that the model had before of members that took no part."""
+def _measured(own: dict[str, Any], base: Bundle) -> dict[str, Any]:
+    """The run's figures, and by pair those that the model had before of networks that it still holds."""
+    before = base.provenance.get("validation")
     if not isinstance(before, dict):
         return own
-    return {key: before.get(key, {}) | of if isinstance(of, dict) else of for key, of in own.items()}
+
+    def stands(pair: str) -> bool:
+        """Of 'a->b' or 'a|b'."""
+        source, translated, target = pair.partition("->")
+        needed = [f"encoder/{name}" for name in source.split("|")] + [f"decoder/{target}"] * bool(translated)
+        return all(name in base.networks for name in needed)
+
+    return {
+        key: {pair: value for pair, value in before.get(key, {}).items() if stands(pair)} | of
+        if isinstance(of, dict) else of
+        for key, of in own.items()
+    }  # fmt: skip
