@@ -24,6 +24,9 @@ def test_official_results_stand_beside_the_papers_values():
     assert tables.headings(RESULT) == ["", f"{DAY} [%]", "paper", "difference", "inliers"]
     assert tables.cells(RESULT) == [["sift", "84.0", "82.5", "+1.5", "900"], ["mine", "-", "-", "-", "3"]]
     assert tables.note(RESULT) == "Paper: Table 1; difference: this result less the paper's."
+    mine = dataclasses.replace(RESULT, rows=ROWS[1:])
+    assert "difference" not in tables.headings(mine)
+    assert tables.note(mine) == "Paper: Table 1, whose figures are none of these."
 
 
 def test_results_of_other_data_are_labelled_and_have_no_value_of_the_paper_beside_them():

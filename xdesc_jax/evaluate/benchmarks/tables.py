@@ -73,6 +73,8 @@ def note(result: Result) -> str:
         return f"{entry['table']}: {entry['note']}." if entry["table"] else f"{entry['note']}."
     if _alone(result):
         return f"Paper: {entry['table']}, whose figures are none of these and stand last, to compare others with."
+    if entry and not any(_printed(result, column) for column in result.columns):
+        return f"Paper: {entry['table']}, whose figures are none of these."
     return f"Paper: {entry['table']}; difference: this result less the paper's." if entry else ""
 
 
