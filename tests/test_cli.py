@@ -238,6 +238,7 @@ def test_an_error_of_our_own_is_one_line_and_a_status_of_its_own(error, monkeypa
 def test_a_stopped_stage_clears_away_says_so_in_a_line_and_ends_as_a_shell_has_it(name, status, tmp_path):
     code = (
         "import os, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored where tests run in the background
         "from xdesc_jax import cli\n"
         "from xdesc_jax.files.whole import atomic\n"
         "def run():\n"

@@ -8,7 +8,7 @@ import sys
 import h5py
 import pytest
 
-from xdesc_jax import cli
+from xdesc_jax import cli, descriptors
 from xdesc_jax.evaluate.calibrate import calibrate
 from xdesc_jax.evaluate.homography import Comparison
 from xdesc_jax.evaluate.stages import homography as command
@@ -81,7 +81,8 @@ def test_something_to_extract_must_be_named(scene_folder, tmp_path):
         homography(scene_folder, out=tmp_path / "out")
 
 
-def test_what_the_model_knows_from_files_alone_is_asked_for_as_a_file(scene_folder, model, tmp_path):
+def test_what_the_model_knows_from_files_alone_is_asked_for_as_a_file(scene_folder, model, tmp_path, monkeypatch):
+    monkeypatch.delitem(descriptors._REGISTRY, "own-b", raising=False)  # opening a file that says so registers it
     with pytest.raises(ValueError, match="^--descriptors own-b: .* give its rows with --features"):
         homography(scene_folder, out=tmp_path / "out", descriptors=("brief", "own-b"), model=model)
     with pytest.raises(ValueError, match="^--descriptors own-b: .* give its rows with --features"):
