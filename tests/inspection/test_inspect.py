@@ -141,6 +141,9 @@ def test_a_feature_file_that_does_not_say_what_it_holds_is_described(tmp_path):
 
 
 def test_a_match_file_is_described(tmp_path):
+    with MatchWriter(tmp_path / "one.h5", {}) as writer:
+        writer.write("a/1.jpg", "b.jpg", 4, np.array([[0, 1]]), np.ones(1))
+    assert kind(tmp_path / "one.h5") == "match file, 1 pair"
     with MatchWriter(tmp_path / "matches.h5", {"ratio": 0.8}) as writer:
         writer.write("a/1.jpg", "b.jpg", 4, np.array([[0, 1], [3, 0]]), np.ones(2))
         writer.write("a/1.jpg", "c.jpg", 4, np.zeros((0, 2), int), np.ones(0))

@@ -69,7 +69,7 @@ def _hdf5(path: Path) -> str:
             return f"feature file{held}, {counted(len(store), 'photo')}"
     with contextlib.suppress(ValueError), MatchFile(path) as matches:
         if pairs := len(matches.pairs()):
-            return f"match file, {pairs} pairs"
+            return f"match file, {counted(pairs, 'pair')}"
     with contextlib.suppress(ValueError):
         if hold_global([path]):
             return f"file of global features, {counted(len(GlobalFeatures([path]).names), 'photo')}"

@@ -266,6 +266,10 @@ def test_another_model_file_in_the_run_directory_is_refused(grown, exported, tmp
             r"--decoders: \['elsewhere'\] are no members that take part",
         ),
         ({"decoders": ("toy-plain", "toy-plain")}, "--decoders toy-plain toy-plain: names a descriptor twice"),
+        (
+            {"decoders": ("toy-plain",), "add": (), "start": "model"},
+            "--start is for descriptors that --freeze all --add or --retrain names",
+        ),
         ({"add": ()}, "leaves nothing to train"),
         ({"init": None}, "given with --init"),
         ({"init": None, "add": ()}, "leaves nothing to train"),
@@ -306,7 +310,7 @@ def test_what_cannot_be_added_is_refused_before_anything_is_written(
 
 
 def test_records_without_a_member_of_the_model_are_refused(model):
-    with pytest.raises(ValueError, match="hold none of the model's toy-bits, toy-plain, elsewhere"):
+    with pytest.raises(ValueError, match="^the records hold none of the model's toy-bits, toy-plain, elsewhere"):
         with_added(TrainConfig(), (NEW, "sift"), load(model), "all", (NEW,))
 
 

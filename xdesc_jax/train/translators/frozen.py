@@ -67,7 +67,7 @@ def with_added(
         raise ValueError(f"descriptors: the model lacks {strange} (it holds {', '.join(bundle.specs)})")
     members = named or tuple(name for name in bundle.specs if held is None or name in held)
     if not members:
-        raise ValueError(f"--add: the records hold none of the model's {', '.join(bundle.specs)}, expected one or more")
+        raise ValueError(f"the records hold none of the model's {', '.join(bundle.specs)}, expected one or more")
     if freeze == "all" and bundle.kind != "encoder_decoder":
         raise ValueError(f"--freeze all: a model of kind {bundle.kind!r} has no joint space to add to")
     if missing := [name for name in decoders if name not in members]:
@@ -126,7 +126,7 @@ def check_start(start: Bundle | None, freeze: str, add: Sequence[str]) -> None:
     """Raises ValueError where a model to start the added descriptors from holds none of them, or none are added."""
     if start is None:
         return
-    if freeze != "all":
+    if freeze != "all" or not add:
         raise ValueError(
             "--start is for descriptors that --freeze all --add or --retrain names; --init starts all others"
         )
