@@ -218,7 +218,8 @@ def _place(
         scale = "metric" if collection.distances else "relative"
     poses = read_model(reference).poses
     if missing := sorted(set(poses) - set(collection.photos)):
-        raise ValueError(f"{reference}: {len(missing)} photos are not in {collection.images}, first {missing[:5]}")
+        told = console.counted(len(missing), "photo is", "photos are")
+        raise ValueError(f"{reference}: {told} not in {collection.images}, first {missing[:5]}")
     mapper = Mapper(out, sorted(poses), stores, reference, model, ratio, tuple(stores), threads)
     return Scene(mapper, poses, "metric" if scale == "metric" else "relative")
 
