@@ -47,7 +47,7 @@ def train(
         retrain: with `--freeze all`, members of --init whose networks are made anew in its joint space, which the
             others hold: with more rows, other widths (`--model.hidden 384 384`) or context.
         decoders: with `--freeze all`, members of --init whose decoders learn on from where they are, while their
-            encoders stay: translations to them change (and improve), embeddings do not.
+            encoders stay: translations to them change, embeddings do not.
         start: with `--freeze all`, another model file that holds what is added or retrained, in a joint space near that
             of --init (as one trained on all together from it), or --init itself: they start from its networks, not
             from fresh weights.
