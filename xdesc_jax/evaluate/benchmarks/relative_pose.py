@@ -166,9 +166,9 @@ def _figures(
     source, target = stores[comparison.source], stores[comparison.target]
     mode = _WAYS[comparison.mode]
     found: dict[str, list[float]] = {"error_deg": [], "matches": [], "inliers": [], "precision": []}
-    for pairs, listed in lists:
-        number = listed.stem.removeprefix("pairs")
-        out = folder / f"{comparison.mode} {comparison.source} {comparison.target}{number and f' {number}'}.h5"
+    for number, (pairs, listed) in enumerate(lists):
+        end = f" {number}" if number else ""
+        out = folder / f"{comparison.mode} {comparison.source} {comparison.target}{end}.h5"
         with console.inner():
             match(
                 (source,), out, pairs=str(listed), other=(target,) if source != target else (), mode=mode,

@@ -56,8 +56,7 @@ def with_added(
         return config
     if bundle is None:
         raise ValueError(f"--add {' '.join(add)}: needs a model to add to, given with --init")
-    if len(set(add)) < len(add):
-        raise ValueError(f"--add {' '.join(add)}: names a descriptor twice")
+    _check_once("--add", add)
     if known := [name for name in add if name in bundle.specs]:
         raise ValueError(f"--add: the model already holds {known} (it holds {', '.join(bundle.specs)})")
     if held is not None and (missing := [name for name in add if name not in held]):
@@ -81,8 +80,7 @@ def without(bundle: Bundle, names: Sequence[str]) -> Bundle:
     Raises:
         ValueError: names that it does not hold, that come twice, or all that it holds.
     """
-    if len(set(names)) < len(names):
-        raise ValueError(f"--retrain {' '.join(names)}: names a descriptor twice")
+    _check_once("--retrain", names)
     if missing := [name for name in names if name not in bundle.specs]:
         raise ValueError(f"--retrain: the model lacks {missing} (it holds {', '.join(bundle.specs)})")
     if names and set(names) == set(bundle.specs):
@@ -111,8 +109,7 @@ def without_decoders(bundle: Bundle, names: Sequence[str]) -> Bundle:
     Raises:
         ValueError: names whose decoders it does not hold, or that come twice.
     """
-    if len(set(names)) < len(names):
-        raise ValueError(f"--decoders {' '.join(names)}: names a descriptor twice")
+    _check_once("--decoders", names)
     keys = {f"decoder/{name}" for name in names}
     if missing := [name for name in names if f"decoder/{name}" not in bundle.networks]:
         raise ValueError(f"--decoders: the model has none of {missing} (it holds {', '.join(bundle.specs)})")
@@ -120,6 +117,12 @@ def without_decoders(bundle: Bundle, names: Sequence[str]) -> Bundle:
     translations = {ends: x for ends, x in bundle.sample.translations.items() if ends[1] not in names}
     sample = dataclasses.replace(bundle.sample, translations=translations)
     return dataclasses.replace(bundle, networks=networks, sample=sample, ratios=ratios.kept(bundle.ratios, networks))
+
+
+def _check_once(option: str, names: Sequence[str]) -> None:
+    """Raises ValueError where an option names a descriptor twice."""
+    if len(set(names)) < len(names):
+        raise ValueError(f"{option} {' '.join(names)}: names a descriptor twice")
 
 
 def check_start(start: Bundle | None, freeze: str, add: Sequence[str]) -> None:

@@ -137,8 +137,8 @@ def pairs_of(
     pairs = jnp.asarray(every[np.isin(every, fresh).any(axis=1)])
     if variant == "autoencoder":
         return {names[j]: slice(j, j + 1) for j in np.flatnonzero(learning(networks) | decoders)}, pairs
-    targets = [name for j, name in enumerate(names) if decoders[j] or len(fresh)]
-    return {name: slice(None) if decoders[names.index(name)] else fresh for name in targets}, pairs
+    taught = zip(names, decoders, strict=True)
+    return {name: slice(None) if learns else fresh for name, learns in taught if learns or len(fresh)}, pairs
 
 
 def learning(networks: Networks, role: str = "encoder") -> np.ndarray:

@@ -93,12 +93,11 @@ def train(
     info = RecordInfo.load(data)
     init = pretrained.resolve(init) if init else None
     bundle = load_bundle(init) if init else None
-    if retrain:
-        if bundle is None or freeze != "all":
-            raise ValueError(f"--retrain {' '.join(retrain)}: is for members of --init with --freeze all")
+    for option, names in (("--retrain", retrain), ("--decoders", decoders)):
+        if names and (bundle is None or freeze != "all"):
+            raise ValueError(f"{option} {' '.join(names)}: is for members of --init with --freeze all")
+    if bundle is not None and retrain:
         bundle = without(bundle, retrain)
-    if decoders and (bundle is None or freeze != "all"):
-        raise ValueError(f"--decoders {' '.join(decoders)}: is for members of --init with --freeze all")
     new = (*retrain, *add)
     start = pretrained.resolve(start) if start else None
     start_bundle = load_bundle(start) if start else None
