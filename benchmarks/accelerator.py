@@ -36,8 +36,9 @@ from train_step import COLUMNS, HYPER, KEYS, descriptors, make_batch, show, step
 from xdesc_jax.config import ModelConfig
 from xdesc_jax.descriptors import DescriptorSpec, stored, unit_rows
 from xdesc_jax.features.describe import describer
-from xdesc_jax.networks import mlp
+from xdesc_jax.networks import mlp, neighbours_jax
 from xdesc_jax.networks.mlp import build_networks
+from xdesc_jax.networks.neighbours import by_tree
 from xdesc_jax.train import parallel
 from xdesc_jax.train.rank1 import rank1
 from xdesc_jax.train.translators.step import create_state, read_inputs
@@ -158,6 +159,25 @@ def paper_training(samples: int, rows: int, together: int, matmul: str) -> Resul
     }  # fmt: skip
 
 
+def neighbours(counts: list[int], repeats: int) -> list[Results]:
+    """Seconds to find 24 nearest and 16 larger neighbours of all keypoints of a photo: medians, alternating."""
+    found = []
+    for count in counts:
+        rng = np.random.default_rng(0)
+        asked = rng.uniform(0, 1000, (count, 2)).astype(np.float32), rng.integers(0, 6, count), 24, 16, None
+        seconds: dict[Any, list[float]] = {neighbours_jax.blocked: [], by_tree: []}
+        for search in seconds:
+            search(*asked)  # compiles
+        for _ in range(repeats):
+            for search, taken in seconds.items():
+                start = time.perf_counter()
+                search(*asked)
+                taken.append(time.perf_counter() - start)
+        blocked, tree = (float(np.median(taken)) for taken in seconds.values())
+        found.append({"keypoints": count, "blocked": blocked, "tree": tree, "ratio": tree / blocked})
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("accelerator.json"))
@@ -224,6 +244,12 @@ def main() -> None:
         f"{found['samples_per_second']:,.0f} samples/s; joint rank-1 {found['joint_rank1_before']:.3f} -> "
         f"{found['joint_rank1_after']:.3f}; 37 M samples at this rate: {found['seconds_of_37M_samples']:,.0f} s"
     )
+    searches = section("neighbours", lambda: neighbours([500] if small else [2000, 8000], 3 if small else 9))
+    show(
+        "neighbours of a photo's keypoints", ["keypoints", "in blocks, ms", "scipy's k-d tree, ms", "ratio"],
+        [[f"{f['keypoints']:,}", f"{1e3 * f['blocked']:.1f}", f"{1e3 * f['tree']:.1f}", f"{f['ratio']:.2f}x"]
+         for f in searches],
+    )  # fmt: skip
     print(f"{given.out}: {sum(results['seconds'].values()):.0f} s in all")
 
 

@@ -11,6 +11,8 @@ from xdesc_jax.data.around import Neighbourhood
 from xdesc_jax.data.records import records
 from xdesc_jax.data.schema import KEYPOINT, MASK, PHOTO, RecordInfo
 from xdesc_jax.descriptors import DescriptorSpec
+from xdesc_jax.networks.neighbours import by_tree
+from xdesc_jax.networks.neighbours_jax import blocked
 
 SPECS = {name: DescriptorSpec(name, 3, normalized=False) for name in ("a", "b")}
 AROUND = Neighbourhood(("a",), 3, 2)
@@ -53,8 +55,8 @@ def test_rows_of_a_photo_are_in_one_shard(whole):
         assert batch["a"][batch[PHOTO] == photo, 1].tolist() == list(range(1 + 4 * photo))
 
 
-@pytest.mark.parametrize("host", [0, 1])
-def test_windows_of_whole_photos_have_the_neighbours_that_memory_has(data, whole, host):
+@pytest.mark.parametrize(("host", "search"), [(0, by_tree), (1, blocked)])
+def test_windows_of_whole_photos_have_the_neighbours_that_memory_has(data, whole, host, search):
     options = {"columns": ["a", KEYPOINT], "around": AROUND, "remainder": "pad"}
     names = ("neighbours/a", "neighbours/keypoint", "neighbours/mask")
     wanted = {}
@@ -62,6 +64,7 @@ def test_windows_of_whole_photos_have_the_neighbours_that_memory_has(data, whole
         for i in np.flatnonzero(batch[MASK]):
             wanted[tuple(batch["a"][i])] = [batch[name][i] for name in names]
     seen = []
+    options["around"] = AROUND._replace(search=search)
     source = open_source(whole, "train", 16, **options, window=1, host=host, num_hosts=2, seed=2)
     for batch in source.epoch(1):
         assert batch["neighbours/a"].shape == (8, 5, 3)

@@ -19,12 +19,13 @@ AROUND_MASK, AROUND_KEYPOINT = f"{NEIGHBOURS}/{MASK}", f"{NEIGHBOURS}/{KEYPOINT}
 
 
 class Neighbourhood(NamedTuple):
-    """Whose neighbours' rows a batch holds, and how many; see `networks.neighbours.find_by_photo`."""
+    """Whose neighbours' rows a batch holds, how many, and what finds them; see `networks.neighbours.find_by_photo`."""
 
     descriptors: tuple[str, ...]
     nearest: int
     larger: int
     least_share: float = 1.0
+    search: neighbours.Search = neighbours.by_tree
 
 
 def column(name: str) -> str:
@@ -41,7 +42,9 @@ def with_neighbours(
     sigmas = keypoints[:, 2]
     # Without sigmas nothing is larger: whoever takes the batches tells what rows without frames lack.
     sigmas[~((sigmas > 0) & np.isfinite(sigmas))] = 1
-    found = neighbours.find_by_photo(columns[PHOTO], keypoints, around.nearest, around.larger, around.least_share, rng)
+    found = neighbours.find_by_photo(
+        columns[PHOTO], keypoints, around.nearest, around.larger, around.least_share, rng, around.search
+    )
     return {**columns, NEIGHBOURS: found}
 
 

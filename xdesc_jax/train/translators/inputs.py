@@ -27,7 +27,7 @@ from xdesc_jax.features.weights import parse_weights
 from xdesc_jax.files.arrays import read_plain
 from xdesc_jax.files.whole import atomic
 from xdesc_jax.networks import frames as frame_form
-from xdesc_jax.networks import mlp
+from xdesc_jax.networks import mlp, neighbours_jax
 from xdesc_jax.train.randomness import row_keys
 from xdesc_jax.train.state import Batch
 from xdesc_jax.train.translators.step import describe_inputs, read_inputs, thinned
@@ -180,7 +180,8 @@ def open_split(
     named = looking_at_neighbours(specs, config) if looking is None else looking
     context = config.model.context
     share = context.least_share if split == TRAIN else 1.0
-    around = Neighbourhood(tuple(named), context.nearest, context.larger, share) if named else None
+    search = neighbours_jax.fastest()
+    around = Neighbourhood(tuple(named), context.nearest, context.larger, share, search) if named else None
     columns = [] if patches else [*specs, *[FRAMES] * (around is not None or takes_frames(specs, config))]
     having = {"having": tuple(learning)} if learning and config.resident and split == TRAIN and not patches else {}
     return open_source(
