@@ -115,6 +115,9 @@ class LossConfig:
     negatives: Literal["anchor", "symmetric"] = "anchor"
     """The negative of a pair: nearest to the anchor, as in the paper, or the nearer of those nearest to the anchor and
     to the positive (HardNet)."""
+    across_views: bool = False
+    """Match each row with that of another photo that shows the same point, as records say that were made with
+    --across, in place of the same photo's; needs resident=True. Rows without such another are left out."""
     alpha: float = 0.1
     """Weight of the matching loss."""
     margin: float = 1.0

@@ -20,7 +20,7 @@ class Patches:
 
     specs = {"mine": DescriptorSpec("mine", 3, normalized=False)}
     names = ["a", "b", "c"]
-    has_pairs = False
+    has_pairs = has_points = False
     action = "making"
     config = {"made": "at random"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from xdesc_jax.data import open_source
 from xdesc_jax.data import resident as resident_module
 from xdesc_jax.data.around import Neighbourhood
 from xdesc_jax.data.records import records
-from xdesc_jax.data.resident import ResidentSet
+from xdesc_jax.data.resident import ResidentSet, two_of_each
 
 
 def test_arrays_hold_the_whole_split_in_the_order_of_the_files(folder):
@@ -101,6 +102,56 @@ def test_a_split_without_any_such_row_says_so(tmp_path):
     np.lib.format.open_memmap(tmp_path / "out" / "train.brief.npy", "r+")[:] = 0
     with pytest.raises(ValueError, match=r"out: no row of split 'train' has brief"):
         ResidentSet(tmp_path / "out", "train", 2, having=("brief",))
+
+
+POINTS = np.array([4, 1, 4, -1, 4, 9, 1, 4, 9, 9, -1, 6, 1, 2, 2, 4], np.int32)
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+@pytest.mark.parametrize("rows_a_photo", [1, 4])
+def test_two_rows_of_a_point_come_behind_each_other(tmp_path, hosts, rows_a_photo):
+    """Of 1, 4 and 9 a row is left out, in each epoch another one; of 6 there is one, of two rows nothing is known."""
+    paths = tuple(write_store(tmp_path / f"{name}.h5", name, {"a": 9, "b": 9}) for name in ("brief", "sift"))
+    records(tmp_path / "out", paired=paths, format="npy", validation_share=0)
+    info = json.loads((tmp_path / "out/records.json").read_text())
+    np.save(tmp_path / "out/train.point.npy", POINTS)
+    info["files"]["train.point.npy"] = (tmp_path / "out/train.point.npy").stat().st_size
+    (tmp_path / "out/records.json").write_text(json.dumps(info | {"has_points": True}))
+    sources = [
+        ResidentSet(
+            tmp_path / "out", "train", 4, ["sift", "point"], host=host, num_hosts=hosts, in_twos=True, seed=3,
+            rows_a_photo=rows_a_photo, remainder="pad",
+        )
+        for host in range(hosts)
+    ]  # fmt: skip
+    assert sources[0].rows == 10 and sources[0].batches_per_epoch == 3
+    left_out = []
+    for epoch in range(6):
+        seen = []
+        for source in sources:
+            rows = np.concatenate([b["row"][b["mask"]] for b in source.row_batches(epoch)])
+            batches = list(source.epoch(epoch))
+            arrays = [np.concatenate([b[name][b["mask"]] for b in batches]) for name in ("point", "sift")]
+            np.testing.assert_array_equal(arrays[0], POINTS[rows])
+            np.testing.assert_array_equal(arrays[1], source.arrays["sift"][rows])
+            again = [b["point"] for b in source.epoch(epoch, 1)]
+            np.testing.assert_array_equal(again, [b["point"] for b in batches][1:])
+            assert (POINTS[rows][::2] == POINTS[rows][1::2]).all()
+            seen += rows.tolist()
+        assert len(set(seen)) == len(seen) == 10 and (POINTS[seen] >= 0).all()
+        assert sorted(POINTS[seen].tolist()) == [1, 1, 2, 2, 4, 4, 4, 4, 9, 9]
+        left_out.append(set(range(16)) - set(seen))
+    assert len(set(map(frozenset, left_out))) > 1
+    plain = ResidentSet(tmp_path / "out", "train", 4, ["point"], in_twos=True, shuffle=False)
+    assert plain.rows == 16 and plain.order(0).tolist() == list(range(16))
+
+
+def test_rows_in_twos_need_two_of_a_point(tmp_path):
+    paths = tuple(write_store(tmp_path / f"{name}.h5", name) for name in ("brief", "sift"))
+    records(tmp_path / "out", paired=paths, format="npy")
+    with pytest.raises(ValueError, match=r"out: has no column 'point'"):
+        ResidentSet(tmp_path / "out", "train", 2, ["point"], in_twos=True)
+    assert len(two_of_each(np.array([3, -1, 2, -1]), np.random.default_rng(0))) == 0
 
 
 def test_the_npy_format_is_made_and_read_without_tensorflow_and_jax(tmp_path, stores):

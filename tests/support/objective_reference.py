@@ -42,13 +42,21 @@ def errors(raw: np.ndarray, target: np.ndarray, spec: DescriptorSpec) -> tuple[n
     return np.linalg.norm(raw - target, axis=1), raw
 
 
-def triplets(anchor: np.ndarray, other: np.ndarray, margin: float, distance: str) -> list[float]:
-    """max(m + d(positive) - d(nearest other row), 0) of each row of `anchor`, whose positive is that of `other`."""
+def triplets(
+    anchor: np.ndarray, other: np.ndarray, margin: float, distance: str, points: np.ndarray | None = None,
+    positive: np.ndarray | None = None,
+) -> list[float]:  # fmt: skip
+    """max(m + d(positive) - d(nearest other row), 0) of each row of `anchor`, whose positive is that of `other`.
+
+    Rows of the same of `points` are no others; `positive` are the rows that are, if not those of the same number.
+    """
     found = []
+    points = np.arange(len(anchor)) if points is None else points
     for i, row in enumerate(anchor):
         apart = ((row - other) ** 2).sum(axis=1)
         apart = apart if distance == "squared" else np.sqrt(apart)
-        found.append(max(margin + apart[i] - np.delete(apart, i).min(), 0.0))
+        near = apart[i if positive is None else positive[i]]
+        found.append(max(margin + near - apart[points != points[i]].min(), 0.0))
     return found
 
 
@@ -63,6 +71,7 @@ def objective(
     target_margin: float,
     distance: str,
     held: Mapping[str, np.ndarray] | None = None,
+    points: np.ndarray | None = None,
 ) -> dict[str, float]:
     """'translation', 'matching' and 'target_matching', each the mean over its pairs and rows.
 
@@ -73,7 +82,9 @@ def objective(
         translated: (source, target); a decoder's batch norm sees the rows of all its sources together.
         matched: (anchor, positive) in the joint space.
         held: [B] bool by descriptor, which rows it has; all where not given.
+        points: [B], of rows 2 k and 2 k + 1 the same; these two are each other's positives in the joint space.
     """
+    twos = None if points is None else np.arange(len(points)) // 2 * 2 + 1 - np.arange(len(points)) % 2
     inputs = {name: np.float64(x) for name, x in inputs.items()}
     has = held or {name: np.ones(len(x), bool) for name, x in inputs.items()}
     z = {}
@@ -91,11 +102,11 @@ def objective(
             translation += error.tolist()
             signed = [(2 * x - 1) / np.sqrt(spec.width) if spec.binary else x for x in (rows, inputs[target][own])]
             for anchor, other in (signed, signed[::-1]):
-                target_matching += triplets(anchor, other, target_margin, distance)
+                target_matching += triplets(anchor, other, target_margin, distance, points)
     matching = []
     for a, b in matched:
         own = has[a] & has[b]
-        matching += triplets(z[a][own], z[b][own], margin, distance)
+        matching += triplets(z[a][own], z[b][own], margin, distance, points, twos)
     return {
         "translation": float(np.mean(translation)),
         "matching": float(np.mean(matching)),

@@ -16,6 +16,7 @@ class TexturePairs:
     """Random smooth patches of numbered points, every second photo repeating the points of the one before."""
 
     has_patches = has_pairs = True
+    has_points = False
     action = "drawing"
 
     def __init__(self, photos: int, rows: int, seed: int):

@@ -14,6 +14,8 @@ from tests.support.eight_devices import lines_of
 from xdesc_jax.train import parallel
 from xdesc_jax.train.translators.run import train
 
+VARIANTS = ("quadratic", "linear", "across views")  # the last is quadratic, too
+
 # Runs in a process of its own, which has eight devices. Three steps on 40 rows, of which 0, 0 and 13 are padding: of
 # eight devices two have no row of the last batch and one has two of five.
 EIGHT_DEVICES = """
@@ -22,12 +24,17 @@ import jax, numpy as np
 from tests.train.translators import test_step as cases
 from xdesc_jax.train import parallel
 
+def batch(variant, i):
+    if variant != "across views":
+        return cases.make_batch(40, padding=13 * (i == 2), seed=i)
+    return cases.make_batch(48, seed=i) | {"point": np.arange(48, dtype=np.int32) // 2 % 11}
+
 def run(variant, form, count, together):
     backend, devices = parallel.BACKENDS[form], jax.local_devices()[:count]
-    networks, step = cases.make_step(backend.axis_name, variant=variant)
+    networks, step = cases.make_step(backend.axis_name, variant=variant.replace("across views", "quadratic"))
     step = backend.step(step, devices, together=together, donate=True)
     state, losses = backend.replicate(cases.fresh(networks), devices), []
-    batches = [cases.make_batch(40, padding=13 * (i == 2), seed=i) for i in range(3)]
+    batches = [batch(variant, i) for i in range(3)]
     for i in range(0, 3, together):
         state, metrics = step(state, backend.split(batches[i : i + together], devices), cases.KEYS, cases.HYPER)
         losses += np.ravel(metrics["loss"].total).tolist()
@@ -36,9 +43,9 @@ def run(variant, form, count, together):
 
 print(json.dumps({" ".join(map(str, case)): run(*case) for case in CASES}))
 """
-CASES = [(variant, *case) for variant in ("quadratic", "linear") for case in (("pmap", 8, 3), ("sharded", 8, 3))]
+CASES = [(variant, *case) for variant in VARIANTS for case in (("pmap", 8, 3), ("sharded", 8, 3))]
 CASES.append(("quadratic", "sharded", 8, 1))
-ONE = [("quadratic", "pmap", 1, 1), ("linear", "pmap", 1, 1)]
+ONE = [(variant, "pmap", 1, 1) for variant in VARIANTS]
 
 
 @pytest.fixture(scope="module")

@@ -35,8 +35,8 @@ from xdesc_jax.data.beam_steps import COUNTED, add_steps, shard_name
 from xdesc_jax.data.build import LOCAL, publish, warn_without_rows
 from xdesc_jax.data.places import Counted, plan_counted
 from xdesc_jax.data.plan import RecordSettings
-from xdesc_jax.data.rows import ReadableSource
-from xdesc_jax.data.schema import RecordInfo, columns_of
+from xdesc_jax.data.rows import ReadableSource, columns_from
+from xdesc_jax.data.schema import RecordInfo
 from xdesc_jax.files.whole import read_json
 
 PAUSE = 20
@@ -87,7 +87,7 @@ class Pipeline:
             runner=FnApiRunner() if self.runner == LOCAL else self.runner,
             options=PipelineOptions(self.options),
         )
-        columns = columns_of(source.specs, source.has_patches, source.has_pairs)
+        columns = columns_from(source)
         shards = work.absolute() / "shards"
         shutil.rmtree(shards, ignore_errors=True)
         shards.mkdir(parents=True)

@@ -20,8 +20,8 @@ from xdesc_jax import console
 from xdesc_jax.data import columns as npy_format
 from xdesc_jax.data.deal import DEAL_VERSION
 from xdesc_jax.data.plan import Plan, RecordSettings, plan_rows
-from xdesc_jax.data.rows import RowSource
-from xdesc_jax.data.schema import FILE, KEYPOINT, PHOTO, Column, RecordInfo, columns_of
+from xdesc_jax.data.rows import RowSource, columns_from
+from xdesc_jax.data.schema import FILE, KEYPOINT, PHOTO, Column, RecordInfo
 from xdesc_jax.data.spread import Spreader
 from xdesc_jax.files.changes import changes
 from xdesc_jax.files.claim import beside, claimed
@@ -119,7 +119,7 @@ def build(out: Path, source: RowSource, work: Path, settings: RecordSettings, co
         counts[name] = len(settings.keep(len(rows[KEYPOINT]), name))
     plan = plan_rows(source.names, counts, settings)
     warn_without_rows(source.names, plan)
-    columns = columns_of(source.specs, source.has_patches, source.has_pairs)
+    columns = columns_from(source)
     with contextlib.ExitStack() as stack:
         spreaders = {
             split: stack.enter_context(Spreader(work / split, columns, deal)) for split, deal in plan.deals.items()
@@ -165,7 +165,7 @@ def publish(
         if format == "tfds":
             from xdesc_jax.data import builder
 
-            columns = columns_of(source.specs, source.has_patches, source.has_pairs)
+            columns = columns_from(source)
             builder.write_metadata(folder, columns, shards)
         info = RecordInfo(
             path=folder,
@@ -177,6 +177,7 @@ def publish(
             config=config,
             files={file.name: file.stat().st_size for file in sorted(folder.iterdir())},
             has_pairs=source.has_pairs,
+            has_points=source.has_points,
         )
         info.save()
     with atomic(out) as folder:

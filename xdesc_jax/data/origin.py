@@ -37,12 +37,17 @@ class Origin:
     device: str = "auto"
     network_side: int | None = None
     within: float | None = None
+    across: Path | None = None
 
     def __post_init__(self) -> None:
         if (self.photos is None) == (not self.paired):
             raise ValueError("records come from --photos or from --paired feature files: name one of the two")
         if self.within is not None and not self.paired:
             raise ValueError("--within is for --paired feature files of different keypoints")
+        if self.across is not None and not self.paired:
+            raise ValueError(
+                "--across is for --paired feature files; of photos, `xdesc pairs` makes records across views"
+            )
 
     def __str__(self) -> str:
         return str(self.photos or " ".join(map(str, self.paired)))
@@ -69,7 +74,7 @@ class Origin:
             ValueError, FileNotFoundError: as `photos.ExtractedPhotos` and `paired.PairedStores`.
         """
         if self.photos is None:
-            with PairedStores(self.paired, self.descriptors, self.within) as stores:
+            with PairedStores(self.paired, self.descriptors, self.within, self.across) as stores:
                 yield stores
             return
         from xdesc_jax.data.photos import ExtractedPhotos

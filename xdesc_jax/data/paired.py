@@ -17,17 +17,21 @@ from typing import Any
 
 import numpy as np
 
+from xdesc_jax import console
+from xdesc_jax.data.pairs.across import identity, points_across
 from xdesc_jax.data.pairs.same_places import same_places
 from xdesc_jax.data.rows import described, keypoint_rows, with_shapes
-from xdesc_jax.data.schema import KEYPOINT, SET, named, parted
+from xdesc_jax.data.schema import KEYPOINT, POINT, SET, named, parted
 from xdesc_jax.data.source import Columns
 from xdesc_jax.descriptors import DescriptorSpec, from_stored, get_spec, registered
+from xdesc_jax.features.given import KeypointFile
 from xdesc_jax.features.store import FeatureStore, ImageFeatures, infer_spec
 from xdesc_jax.files.whole import input_hash
 
 KEYPOINT_TOLERANCE_PX = 1e-3
 SINGLE = ""  # label of the one set there is
 SHOWN = 3
+Points = Mapping[tuple[str, str], np.ndarray]  # of the keypoints of a photo and set, see `points_across`
 
 
 class PairedStores:
@@ -39,23 +43,27 @@ class PairedStores:
         descriptors: what they hold, in the same order, for files that do not say (hloc's). A name that is not
             registered makes a real-valued descriptor of the file's width. Not with folders.
         within_px: take files of different keypoints, and of these the ones of the same places (`same_places`).
+        across: what says which keypoints of different photos show one point, see `points_across`.
 
     Attributes:
         specs: the descriptors, by name.
-        names, has_patches, has_pairs, action, config: as for `rows.RowSource`; photos of several folders are named by
-            `schema.named`.
+        names, has_patches, has_pairs, has_points, action, config: as for `rows.RowSource`; photos of several folders
+            are named by `schema.named`.
 
     Raises:
         FileNotFoundError: no such file or folder.
         ValueError: fewer than two files, a descriptor that comes twice, or files that do not describe the
             same keypoints (the first three differences are listed); files and folders together, folders of the same
-            name, or in which a name stands for different descriptors.
+            name, or in which a name stands for different descriptors; as `points_across`.
     """
 
     has_patches = has_pairs = False
     action = "reading"
 
-    def __init__(self, paths: Sequence[Path], descriptors: Sequence[str] | None = None, within_px: float | None = None):
+    def __init__(
+        self, paths: Sequence[Path], descriptors: Sequence[str] | None = None, within_px: float | None = None,
+        across: Path | None = None,
+    ):  # fmt: skip
         if within_px is not None and not within_px > 0:
             raise ValueError(f"--within is {within_px:g}, expected px over 0")
         self._within_px = within_px
@@ -71,6 +79,8 @@ class PairedStores:
             found = {label: [_identity(store.path) for store in stores] for label, stores in self._sets.items()}
             self.config: dict[str, Any] = {"paired": found.get(SINGLE, found)}
             self.config |= {"within_px": within_px} if within_px is not None else {}
+            self.config |= {"across": identity(across)} if across is not None else {}
+            self.has_points, self._across = across is not None, across
             self._stack = stack.pop_all()
 
     def __enter__(self) -> PairedStores:
@@ -86,12 +96,26 @@ class PairedStores:
             ValueError: a valid row is not finite or has a wrong norm.
         """
         for name in self.names:
-            yield name, rows_of(self._sets, self.specs, self._within_px, name)
+            yield name, rows_of(self._sets, self.specs, self._within_px, self._points, name)
 
     def reader(self) -> PairedReader:
         """What reads the rows of single photos, also in other processes; the files are checked already."""
         files = {label: [(s.path.absolute(), s.spec) for s in stores] for label, stores in self._sets.items()}
-        return PairedReader(files, self.specs, self._within_px)
+        return PairedReader(files, self.specs, self._within_px, self._points)
+
+    @functools.cached_property
+    def _points(self) -> Points | None:
+        if self._across is None:
+            return None
+        framed = {}
+        for label, stores in self._sets.items():
+            for name in stores[0].names:
+                framed[name, label] = next((s for s in stores if s.frames(name)), stores[0]).path
+        with contextlib.ExitStack() as stack:
+            files = {p: stack.enter_context(KeypointFile(p, framed=False)) for p in set(framed.values())}
+            photos = console.track(framed.items(), "comparing", "photos", len(framed))
+            keypoints = {photo: files[of].read(photo[0]).keypoints for photo, of in photos}
+        return points_across(self._across, list(framed), keypoints.__getitem__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,6 +125,7 @@ class PairedReader:
     files: Mapping[str, Sequence[tuple[Path, DescriptorSpec]]]
     specs: Mapping[str, DescriptorSpec]
     within_px: float | None
+    points: Points | None
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Callable[[str], Columns]]:
@@ -109,12 +134,13 @@ class PairedReader:
                 label: [stack.enter_context(FeatureStore(*file)) for file in files]
                 for label, files in self.files.items()
             }
-            yield functools.partial(rows_of, sets, self.specs, self.within_px)
+            yield functools.partial(rows_of, sets, self.specs, self.within_px, self.points)
 
 
 def rows_of(
-    sets: Mapping[str, Sequence[FeatureStore]], specs: Mapping[str, DescriptorSpec], within_px: float | None, name: str
-) -> Columns:
+    sets: Mapping[str, Sequence[FeatureStore]], specs: Mapping[str, DescriptorSpec], within_px: float | None,
+    points: Points | None, name: str,
+) -> Columns:  # fmt: skip
     """The rows of one photo that are valid in all files of its set; of descriptors that the set lacks, zeros.
 
     Frames are those of the first file that has any, and so are the positions; but of the same keypoints those that were
@@ -137,6 +163,8 @@ def rows_of(
     if within_px is None:
         keypoints[:, :2] = _most_exact([features[framed], *features]).keypoints
     rows: Columns = {KEYPOINT: keypoints[kept[framed]]}
+    if points is not None:
+        rows[POINT] = points[photo, label][kept[framed]]
     for (found, store), at in zip(both, kept, strict=True):
         descriptors = found.descriptors[at]
         from_stored(descriptors, store.spec, f"{store.path}: {photo!r}")

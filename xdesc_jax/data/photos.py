@@ -56,7 +56,7 @@ class ExtractedPhotos:
     """
 
     action = "extracting"
-    has_pairs = False
+    has_pairs = has_points = False
 
     def __init__(
         self,

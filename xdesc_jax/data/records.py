@@ -24,6 +24,7 @@ def records(
     photos: Path | None = None,
     paired: tuple[Path, ...] = (),
     within: float | None = None,
+    across: Path | None = None,
     descriptors: tuple[str, ...] = (),
     keypoints: str = "colmap",
     first_octave: int = -1,
@@ -63,6 +64,9 @@ def records(
         within: of feature files of different keypoints, each detector's own, pair those that lie at most so many px
             apart, are each other's nearest, and agree in scale (half an octave) and orientation (20 deg) where both
             have them; positions and frames are those of the first file that has frames.
+        across: of feature files, `views.json` of the photos (`xdesc views`), or a sparse model of them, which says what
+            keypoints of different photos show one point; training can match rows across photos then
+            (`--loss.across-views`).
         descriptors: with photos, what to compute (brief and sift where not given); with feature files, what
             they hold, in order, where they do not say.
         keypoints: of photos: 'colmap' or 'opencv' (SIFT detectors), a learned descriptor whose network finds its own
@@ -102,7 +106,7 @@ def records(
     """
     origin = Origin(
         photos, paired, descriptors, keypoints, first_octave, max_keypoints, weights, patches, device, network_side,
-        within,
+        within, across,
     )  # fmt: skip
     settings = RecordSettings(format, validation_share, seed, max_rows_per_photo, rows_per_shard, split_by, deal_by)
     builder: Build = build

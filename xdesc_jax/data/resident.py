@@ -14,7 +14,7 @@ import numpy as np
 
 from xdesc_jax.data.around import Neighbourhood, with_neighbours
 from xdesc_jax.data.columns import open_column
-from xdesc_jax.data.schema import MASK, PHOTO, RecordInfo
+from xdesc_jax.data.schema import MASK, PHOTO, POINT, RecordInfo
 from xdesc_jax.data.source import Columns, Source, shuffled_rows
 
 ROW = "row"
@@ -28,22 +28,23 @@ class ResidentSet(Source):
         around: whose neighbours batches hold beside the rows; the columns must include the keypoints.
         having: names of columns; batches hold the rows that have one or more of these descriptors, or all where none is
             named.
+        in_twos: where rows are permuted, two of one point come behind each other, and rows without such another are
+            left out; the columns must include `point`.
 
     Attributes:
         arrays: every column asked for, [rows, ...] in its stored form, in the order of the files, of the photos that
             have rows for the batches; with `around`, the numbers of each row's neighbours too.
 
     Raises:
-        ValueError: as `Source`; no row has one of the descriptors.
+        ValueError: as `Source`; no row has one of the descriptors, or no two rows are of one point.
     """
 
     def __init__(
         self, path: Path | str, split: str, *args, around: Neighbourhood | None = None, having: Sequence[str] = (),
-        **kwargs,
+        in_twos: bool = False, **kwargs,
     ):  # fmt: skip
-        self._having = having
+        self._having, self._in_twos = having, in_twos
         super().__init__(path, split, *args, **kwargs)
-        self._photos = self.arrays[PHOTO][self._taken]
         if around is not None:
             rng = np.random.default_rng(self.seed)  # one draw for the run, on every host and after a restart
             self.arrays, self.around = with_neighbours(self.arrays, around, rng), around
@@ -59,15 +60,27 @@ class ResidentSet(Source):
         """Indices into `arrays` of the rows of batches in the order of `epoch` over all hosts, int64 [rows]."""
         if not self.shuffle:
             return self._taken
-        rng = np.random.default_rng([self.seed, epoch])
-        return self._taken[shuffled_rows(self._photos, self._rows_a_photo, rng)]
+        rng, photos = np.random.default_rng([self.seed, epoch]), self.arrays[PHOTO][self._taken]
+        if self._together == 1:
+            return self._taken[shuffled_rows(photos, self._rows_a_photo, rng)]
+        twos = two_of_each(self.arrays[POINT][self._taken], rng)
+        return self._taken[twos[shuffled_rows(photos[twos[:, 0]], max(self._rows_a_photo // 2, 1), rng)].reshape(-1)]
+
+    @property
+    def _together(self) -> int:
+        """Rows that no host is without the others of."""
+        return 2 if self._in_twos and self.shuffle else 1
+
+    def _own_order(self, epoch: int) -> np.ndarray:
+        """`order` of this host's rows."""
+        return self.order(epoch).reshape(-1, self._together)[self.host :: self.num_hosts].reshape(-1)
 
     def row_batches(self, epoch: int, start_batch: int = 0) -> Iterator[Columns]:
         """The batches of `epoch` as indices into `arrays`: {ROW: int32 [B], 'mask': bool [B]}.
 
         They stand for the batches of `Source.epoch`, but that padding repeats row 0.
         """
-        mine = self.order(epoch)[self.host :: self.num_hosts].astype(np.int32)
+        mine = self._own_order(epoch).astype(np.int32)
         for batch in range(start_batch, self.batches_per_epoch):
             rows = mine[batch * self._batch : (batch + 1) * self._batch]
             padding = np.zeros(self._batch - len(rows), np.int32)
@@ -75,16 +88,39 @@ class ResidentSet(Source):
 
     def _count_rows(self) -> int:
         self.arrays, self._taken = load_arrays(self.info, self.split, list(self._columns), self._having)
-        return len(self._taken)
+        if self._together == 1:
+            return len(self._taken)
+        if not (rows := two_of_each(self.arrays[POINT][self._taken], np.random.default_rng(0)).size):
+            raise ValueError(f"{self.info.path}: no two rows of split {self.split!r} are of one point")
+        return rows
 
     def _host_rows(self) -> tuple[int, int]:
-        return self.rows // self.num_hosts, -(-self.rows // self.num_hosts)
+        units = self.rows // self._together
+        return units // self.num_hosts * self._together, -(-units // self.num_hosts) * self._together
 
     def _window_rows(self, epoch: int) -> list[int]:
-        return [len(range(self.host, self.rows, self.num_hosts))]
+        return [len(range(self.host, self.rows // self._together, self.num_hosts)) * self._together]
 
     def _windows(self, epoch: int, first: int) -> Iterator[tuple[Columns, np.ndarray]]:
-        yield self.arrays, self.order(epoch)[self.host :: self.num_hosts]
+        yield self.arrays, self._own_order(epoch)
+
+
+def two_of_each(points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Rows in twos of one point.
+
+    Args:
+        points: int [N], of each row; -1 for none.
+        rng: draws which two; of a point with an odd number of rows one is left out.
+
+    Returns:
+        int64 [M, 2], in the order of the points; M does not depend on `rng`.
+    """
+    rows = rng.permutation(len(points))
+    rows = rows[points[rows] >= 0]
+    rows = rows[np.argsort(points[rows], kind="stable")]
+    _, first, count = np.unique(points[rows], return_index=True, return_counts=True)
+    place = np.arange(len(rows)) - np.repeat(first, count)  # among those of its point
+    return rows[place < np.repeat(count // 2 * 2, count)].reshape(-1, 2)
 
 
 def load_arrays(

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from xdesc_jax.data.schema import Column, columns_of
 from xdesc_jax.data.source import Columns
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.frames import of_features
@@ -25,6 +26,7 @@ class RowSource(Protocol):
         names: the photos, sorted.
         has_patches: whether rows have a `patch` column.
         has_pairs: whether rows have `pair` and `point` columns.
+        has_points: whether they have a `point` column without one of pairs.
         action: what the first pass over the rows does, for the progress bar.
         config: what identifies the input, for the configuration's hash.
     """
@@ -33,12 +35,18 @@ class RowSource(Protocol):
     names: list[str]
     has_patches: bool
     has_pairs: bool
+    has_points: bool
     action: str
     config: dict[str, Any]
 
     def rows(self) -> Iterator[tuple[str, Columns]]:
         """Yields (photo, every column but `photo`), the same in each pass. Photos may be left out."""
         ...
+
+
+def columns_from(source: RowSource) -> dict[str, Column]:
+    """The columns of records of a source."""
+    return columns_of(source.specs, source.has_patches, source.has_pairs, source.has_points)
 
 
 class RowReader(Protocol):

@@ -25,6 +25,7 @@ PATCH, KEYPOINT, PHOTO, MASK = "patch", "keypoint", "photo", "mask"
 PAIR, POINT = "pair", "point"
 NEIGHBOURS = "neighbours"  # of batches with context: 'neighbours/<column>', see `around.take`
 SET = "::"  # between a photo's name and that of a set of keypoints
+OPTIONAL = ("has_pairs", "has_points")  # fields that records of before do not have
 RESERVED = (PATCH, KEYPOINT, PHOTO, MASK, PAIR, POINT, NEIGHBOURS)
 
 
@@ -51,14 +52,16 @@ class Column:
         return self.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64))
 
 
-def columns_of(specs: Mapping[str, DescriptorSpec], has_patches: bool, has_pairs: bool = False) -> dict[str, Column]:
+def columns_of(
+    specs: Mapping[str, DescriptorSpec], has_patches: bool, has_pairs: bool = False, has_points: bool = False
+) -> dict[str, Column]:
     """The columns of records of these descriptors.
 
     `keypoint` is (x, y, scale, orientation): px from the centre of the first pixel, sigma in px, radians;
     scale and orientation are NaN where the feature files do not have them. `photo` is the index into
     `RecordInfo.photos`. Descriptors are in their stored form, binary ones packed; all zero where one was not computed.
-    Records of pairs also hold `pair`, the patch of the same point in another view, and `point`, a number that rows of
-    one point share.
+    Records of pairs also hold `pair`, the patch of the same point in another view, and, as those with points do,
+    `point`, a number that rows of one point share; -1 where it is not known.
 
     Raises:
         ValueError: a descriptor has the name of another column.
@@ -72,7 +75,9 @@ def columns_of(specs: Mapping[str, DescriptorSpec], has_patches: bool, has_pairs
     if has_patches:
         columns[PATCH] = patch
     if has_pairs:
-        columns |= {PAIR: patch, POINT: Column(np.dtype(np.int32), ())}
+        columns[PAIR] = patch
+    if has_pairs or has_points:
+        columns[POINT] = Column(np.dtype(np.int32), ())
     return columns
 
 
@@ -95,6 +100,7 @@ class RecordInfo:
         config: the settings that made the folder.
         files: size in bytes of every data file, to detect a cut one before the first step.
         has_pairs: whether there are `pair` and `point` columns.
+        has_points: whether there is a `point` column without one of pairs.
     """
 
     path: Path
@@ -106,6 +112,7 @@ class RecordInfo:
     config: dict[str, Any]
     files: dict[str, int]
     has_pairs: bool = False
+    has_points: bool = False
 
     @property
     def counts(self) -> dict[str, int]:
@@ -114,7 +121,7 @@ class RecordInfo:
 
     @property
     def columns(self) -> dict[str, Column]:
-        return columns_of(self.specs, self.has_patches, self.has_pairs)
+        return columns_of(self.specs, self.has_patches, self.has_pairs, self.has_points)
 
     @property
     def config_hash(self) -> str:
@@ -163,9 +170,9 @@ class RecordInfo:
                 photos=tuple(fields["photos"]),
                 config=fields["config"],
                 files=fields["files"],
-                has_pairs=fields.get("has_pairs", False),
+                **{name: fields[name] for name in OPTIONAL if name in fields},
             )
-            columns_of(info.specs, info.has_patches, info.has_pairs)  # refuses names of other columns
+            info.columns  # noqa: B018  # refuses names of other columns
         except KeyError as error:
             raise ValueError(f"{path / FILE}: lacks the field {error}") from error
         except (ValueError, TypeError) as error:
@@ -228,8 +235,9 @@ def _check_types(fields: Mapping[str, Any]) -> None:
     ):
         if not fits(fields[name]):
             raise ValueError(f"{name} is {fields[name]!r}, expected {expected}")
-    if not isinstance(fields.get("has_pairs", False), bool):
-        raise ValueError(f"has_pairs is {fields['has_pairs']!r}, expected true or false")
+    for name in OPTIONAL:
+        if not isinstance(fields.get(name, False), bool):
+            raise ValueError(f"{name} is {fields[name]!r}, expected true or false")
 
 
 def _are_counts(values: Any) -> bool:

@@ -178,3 +178,43 @@ def test_the_contrastive_form_is_of_both_matching_losses(networks, variables, in
     for name in ("matching", "target_matching"):
         assert len({round(of[name], 4) for of in sums.values()}) == 3
         assert 0 < sums[0.07][name] < 60  # no farther than the worst cosine over the temperature, and log of the rows
+
+
+@pytest.mark.parametrize(("variant", "distance"), [("quadratic", "euclidean"), ("linear", "squared")])
+def test_across_views_a_rows_positive_is_of_the_other_photo(networks, variables, inputs, variant, distance):
+    """Rows of a point are no negatives of each other; two of the twos are of one point. A descriptor's match with
+    itself is of two different rows then, and counts in both directions."""
+    points = np.array([7, 7, 3, 3, 8, 8, 3, 3, 1, 1, 0, 0], np.int32)
+    inputs = {name: x[:12] for name, x in inputs.items()}
+    triplet, (sigma, key) = Triplet(0.7, 0.4, distance, True, None), next(iter(cycles().items()))
+    sums, _ = jax.jit(partial(encoder_decoder_loss, networks, variant=variant, triplet=triplet))(
+        variables["params"], variables["batch_stats"], inputs, jnp.ones(12, bool), key, points=jnp.asarray(points)
+    )
+    translated, matched = EVERY, EVERY + SAME
+    if variant == "linear":
+        translated = matched = tuple((NAMES[i], NAMES[j]) for i, j in enumerate(sigma))
+    expected = objective(
+        SPECS, variables["params"], inputs, translated, matched,
+        margin=0.7, target_margin=0.4, distance=distance, points=points,
+    )  # fmt: skip
+    assert {name: float(total.mean()) for name, total in sums.items()} == pytest.approx(expected, rel=2e-5)
+    assert int(sums["matching"].count) == 12 * len(matched)
+
+
+def test_across_views_the_contrastive_form_is_that_of_the_definition(networks, variables, inputs):
+    """-log of the share of the positive among itself and the rows of other points."""
+    points, inputs = np.arange(12) // 2 % 5, {name: x[:12] for name, x in inputs.items()}
+    sums, _ = jax.jit(partial(encoder_decoder_loss, networks, variant="quadratic", triplet=Triplet(
+        1.0, 1.0, "squared", False, None, temperature=0.3
+    )))(
+        variables["params"], variables["batch_stats"], inputs, jnp.ones(12, bool), jax.random.key(0),
+        points=jnp.asarray(points, jnp.int32),
+    )  # fmt: skip
+    z = {n: unit(network(variables["params"][f"encoder/{n}"], np.float64(x))) for n, x in inputs.items()}
+    lost = []
+    for a, b in EVERY + SAME:
+        for row in range(12):
+            alike = np.exp(z[b] @ z[a][row] / 0.3)
+            own = alike[row ^ 1]
+            lost.append(-np.log(own / (own + alike[points != points[row]].sum())))
+    assert float(sums["matching"].mean()) == pytest.approx(np.mean(lost), rel=2e-5)

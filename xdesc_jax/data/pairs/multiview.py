@@ -81,7 +81,7 @@ class MultiviewPairs:
 
     action = "reconstructing"
     has_patches = True
-    has_pairs = True
+    has_pairs, has_points = True, False
 
     def __init__(self, root: Path, work: Path, settings: MultiviewSettings, *, strict: bool = False):
         self._root, self._work, self._settings, self._strict = root, work, settings, strict

@@ -78,6 +78,7 @@ class WarpedPairs:
     """
 
     has_patches = has_pairs = True
+    has_points = False
     action = "warping"
 
     def __init__(self, root: Path, settings: WarpedSettings, parts: Path, *, processes: int = 1, strict: bool = False):

@@ -18,7 +18,7 @@ from xdesc_jax.config import JitterConfig, TrainConfig
 from xdesc_jax.data import open_source
 from xdesc_jax.data.around import Neighbourhood
 from xdesc_jax.data.schema import KEYPOINT as FRAMES
-from xdesc_jax.data.schema import NEIGHBOURS, PATCH, PHOTO, TRAIN, RecordInfo
+from xdesc_jax.data.schema import NEIGHBOURS, PATCH, PHOTO, POINT, TRAIN, RecordInfo
 from xdesc_jax.data.source import Source
 from xdesc_jax.descriptors import DescriptorSpec, get_spec, stored
 from xdesc_jax.features.describe import describer, weight_file
@@ -174,7 +174,8 @@ def open_split(
         learning: the descriptors that learn, where the others are frozen.
 
     Raises:
-        ValueError: context is wanted of records that are neither held in memory nor made with --deal-by photo.
+        ValueError: context is wanted of records that are neither held in memory nor made with --deal-by photo; matches
+            across views, of records that are not held in memory or do not say which rows are of one point.
     """
     patches = config.inputs == "patches"
     named = looking_at_neighbours(specs, config) if looking is None else looking
@@ -183,11 +184,38 @@ def open_split(
     search = neighbours_jax.fastest()
     around = Neighbourhood(tuple(named), context.nearest, context.larger, share, search) if named else None
     columns = [] if patches else [*specs, *[FRAMES] * (around is not None or takes_frames(specs, config))]
-    having = {"having": tuple(learning)} if learning and config.resident and split == TRAIN and not patches else {}
+    options: dict[str, Any] = {}
+    if learning and config.resident and split == TRAIN and not patches:
+        options["having"] = tuple(learning)
+    if config.loss.across_views and split == TRAIN:
+        _check_across_views(data, config)
+        columns, options["in_twos"] = [*columns, POINT], True
     return open_source(
         data, split, batch_size, columns=columns, patches=patches, seed=config.data_seed, host=host,
-        num_hosts=num_hosts, resident=config.resident, around=around, rows_a_photo=config.rows_a_photo, **having,
+        num_hosts=num_hosts, resident=config.resident, around=around, rows_a_photo=config.rows_a_photo, **options,
     )  # fmt: skip
+
+
+def _check_across_views(data: Path, config: TrainConfig) -> None:
+    """Raises ValueError where rows cannot be matched with those of other photos."""
+    told = "loss.across_views is True"
+    if config.inputs != "columns" or not config.resident:
+        raise ValueError(
+            f"{told}, with inputs {config.inputs!r} and resident {config.resident}: a row's like in another photo must "
+            "be at hand; set resident=True, with inputs 'columns'"
+        )
+    if config.model.kind == "pair":
+        raise ValueError(f"{told} with model.kind 'pair', which has no joint space to match rows in")
+    if not RecordInfo.load(data).has_points:
+        raise ValueError(
+            f"{data}: {told}, but these records do not say which rows are of one point; make them of feature files "
+            "with --across"
+        )
+    if config.batch_size % (together := 2 * jax.device_count()):
+        raise ValueError(
+            f"batch_size is {config.batch_size}, expected a multiple of {together} where loss.across_views is True: "
+            f"rows come in twos, on {jax.device_count()} devices"
+        )
 
 
 def looking_at_neighbours(

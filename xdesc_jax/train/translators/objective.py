@@ -176,6 +176,7 @@ def target_matching_sums(
     held: jax.Array,
     triplet: Triplet,
     masks: Mapping[str, jax.Array],
+    points: jax.Array | None = None,
 ) -> Sum:
     """L^R over targets.
 
@@ -184,8 +185,9 @@ def target_matching_sums(
         source_ids: [S, b] by target name, `losses.row_ids` of the rows that they were made from.
         held: [A, b] bool, which rows each descriptor has.
         masks: [S, b] bool by target name, which rows of which source count.
+        points: [b] int32, equal for rows of one point; None: each row is of its own.
     """
-    points = point_numbers(held[0], triplet.axis_name)
+    points = point_numbers(held[0], triplet.axis_name) if points is None else points
     sums = {}
     for name, rows in predictions.items():
         spec, natives = networks.specs[name], inputs[name]
@@ -216,11 +218,13 @@ def encoder_decoder_loss(
     variant: str,
     triplet: Triplet,
     active: jax.Array | None = None,
+    points: jax.Array | None = None,
 ) -> tuple[dict[str, Sum], dict[str, Any]]:
     """Translation and matching sums of the encoder-decoder model, and new running statistics.
 
     Descriptors that are not `active` count in none of them, and so receive no gradient; nor does a descriptor through
-    rows that it does not have.
+    rows that it does not have. With `points` [b] int32, rows come in twos of one point, each of another photo, and the
+    positive of a row is the other descriptor's of the other photo.
     """
     held = held_rows(networks.names, inputs, mask)
     embeddings, encoder_stats = embed_all(networks, params, stats, inputs, held)
@@ -238,7 +242,9 @@ def encoder_decoder_loss(
         masks = {name: uses[name][:, None] & mask for name, mask in masks.items()}
         used_pairs = pairs_used(networks, pairs[:, 0], pairs[:, 1], active)
     by_target, predictions, decoder_stats = translation_loss(networks, params, stats, sources, inputs, masks)
-    rows = Rows(embeddings, ids, held, point_numbers(mask, triplet.axis_name))
+    rows = Rows(embeddings, ids, held, point_numbers(mask, triplet.axis_name) if points is None else points)
+    if points is not None:
+        rows, pairs = across_views(rows, pairs)
     if not learning(networks).any():  # decoders alone
         matching = Sum(jnp.zeros(()), jnp.zeros(()))
     elif triplet.temperature is not None:
@@ -255,8 +261,19 @@ def encoder_decoder_loss(
     sums = {"translation": total(by_target), "matching": matching}
     if triplet.target_matching:
         ids_of = {name: ids[of] for name, of in chosen.items()}
-        sums["target_matching"] = target_matching_sums(networks, predictions, ids_of, inputs, held, triplet, masks)
+        sums["target_matching"] = target_matching_sums(
+            networks, predictions, ids_of, inputs, held, triplet, masks, points
+        )
     return sums, encoder_stats | decoder_stats
+
+
+def across_views(rows: Rows, pairs: jax.Array) -> tuple[Rows, jax.Array]:
+    """Rows that come in twos of one point: behind them, [2 A, b], the same exchanged within each two, and pairs of the
+    former with the latter. Rows of one point are no negatives of each other.
+    """
+    count, other = len(rows.embeddings), jnp.arange(len(rows.points)) ^ 1
+    embeddings, ids, mask = (jnp.concatenate([x, x[:, other]]) for x in (rows.embeddings, rows.ids, rows.mask))
+    return Rows(embeddings, ids, mask, rows.points), pairs + jnp.array([0, count])
 
 
 def distilled_loss(

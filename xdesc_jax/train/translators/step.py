@@ -17,7 +17,7 @@ from jax import lax
 from xdesc_jax.config import TrainConfig
 from xdesc_jax.data.around import AROUND_KEYPOINT, AROUND_MASK, column
 from xdesc_jax.data.schema import KEYPOINT as FRAMES
-from xdesc_jax.data.schema import MASK
+from xdesc_jax.data.schema import MASK, POINT
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.networks import mlp
 from xdesc_jax.networks.losses import Sum
@@ -181,7 +181,8 @@ def train_step(
 
     Args:
         state: the same on every device.
-        batch: this device's rows, [b, ...] each, with `mask` [b] bool.
+        batch: this device's rows, [b, ...] each, with `mask` [b] bool; with `point` [b] int32, in twos of one point,
+            which are matched with each other.
         keys: of the run; the step number is folded in.
         hyper: numbers of the optimiser, weights and margins of the losses, and which descriptors take part.
         networks: the modules, with their batch norm on `axis_name`.
@@ -214,7 +215,7 @@ def train_step(
         else:
             sums, stats = encoder_decoder_loss(
                 networks, params, state.batch_stats, inputs, batch["mask"], permutation_key, variant, triplet,
-                hyper.active,
+                hyper.active, batch.get(POINT),
             )  # fmt: skip
         # This device's share: gradients add up over devices, where counts are the global batch's.
         counts = {k: jnp.maximum(across(s.count), 1.0) for k, s in sums.items()}
