@@ -68,6 +68,21 @@ def test_files_that_are_not_named_are_translated_in_the_models_order(written, tm
     assert "does not say how good own-a, own-b are" in caplog.text
 
 
+def test_a_pair_is_matched_in_either_order_that_it_is_listed_in(data, tmp_path):
+    scene, folder = "sacre_coeur", write_features(tmp_path / "f")
+    np.save(data / "phototourism" / scene / "set_100" / scenes.PAIRS, [f"{stem(1)}-{stem(0)}", f"{stem(0)}-{stem(1)}"])
+    whole = (folder / "own-a.h5").rename(tmp_path / "whole.h5")
+    with FeatureStore(whole) as store, StoreWriter(folder / "own-a.h5", store.spec) as writer:
+        for photo in store.names:  # photo 0 has rows of other keypoints, and is the one that is translated in 1-0
+            p = store.read(photo)
+            rows = np.roll(p.descriptors, 9, axis=0) if photo == name(scene, 0) else p.descriptors
+            writer.write(photo, dataclasses.replace(p, descriptors=rows))
+    asked = {"data": data, "model": exact_translator().save(tmp_path / "model.safetensors"), "features": (folder,)}
+    asked |= {"ratios": (1.0,), "max_errors_px": (1.0,), "runs": 1, "tasks": ("stereo",), "scenes": (scene,)}
+    (row,) = run(**asked, out=tmp_path / "out", kinds=("directional",), descriptors=("own-a", "own-b")).rows
+    assert [0 <= error < 1 for error in row.detail["error_deg"]] == [False, True]
+
+
 def test_files_of_other_keypoints_are_refused_where_rows_are_translated_between_them(written, tmp_path):
     folder = write_features(tmp_path / "f")
     whole = (folder / "own-a.h5").rename(tmp_path / "whole.h5")

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -25,6 +26,7 @@ SETS = {
     "MegaDepth-1500": re.compile(r"(.*/)?00(15|22)/"),
 }
 _FOLDERS = ("", "images", "scannet_test_images", "scannet_test_1500", "megadepth_test_1500")
+_Pair = TypeVar("_Pair")
 _ROTATION = 1e-2  # how far T's rotation may be from one; the lists have few digits
 
 
@@ -77,19 +79,23 @@ def _pair(where: str, fields: Sequence[str]) -> PosedPair:
     return PosedPair(fields[0], fields[1], k0, k1, Pose(rotation, pose[:3, 3]))
 
 
-def orders(pairs: Sequence[PosedPair]) -> list[list[PosedPair]]:
+def orders(pairs: Iterable[_Pair], names: Iterable[tuple[str, str]]) -> list[list[_Pair]]:
     """The pairs, and apart from them those whose photos an earlier one has in the other order, where there are some.
 
     A file of matches holds two photos once, while each order has descriptors of its own where photos 0 and 1 differ.
+
+    Args:
+        pairs: of photos, in any form.
+        names: of photos 0 and 1 of each.
     """
     seen: set[tuple[str, str]] = set()
-    first: list[PosedPair] = []
-    turned: list[PosedPair] = []
-    for pair in pairs:
-        if (pair.name1, pair.name0) in seen:
+    first: list[_Pair] = []
+    turned: list[_Pair] = []
+    for pair, (a, b) in zip(pairs, names, strict=True):
+        if (b, a) in seen:
             turned.append(pair)
         else:
-            seen.add((pair.name0, pair.name1))
+            seen.add((a, b))
             first.append(pair)
     return [group for group in (first, turned) if group]
 

@@ -108,7 +108,8 @@ def run(
     """
     estimate = estimator(ransac)
     found, listed = _data(Path(data), pairs)
-    groups = pose_pairs.orders(pose_pairs.read_list(listed))
+    posed = pose_pairs.read_list(listed)
+    groups = pose_pairs.orders(posed, [(pair.name0, pair.name1) for pair in posed])
     named, model = model, pretrained.resolve(model) if model else None
     translator = Translator.load(model) if model else None
     extract = functools.partial(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,6 +31,7 @@ from xdesc_jax.evaluate.benchmarks.image_matching.methods import (
 )
 from xdesc_jax.evaluate.benchmarks.image_matching.scenes import SET, Scene, check, read_scene, scene_names
 from xdesc_jax.evaluate.benchmarks.image_matching.scores import LIMITS_DEG, mean_average_accuracy, over_bags
+from xdesc_jax.evaluate.benchmarks.pose_pairs import orders
 from xdesc_jax.evaluate.benchmarks.protocol import Benchmark, require
 from xdesc_jax.evaluate.benchmarks.results import Column, Result, Row
 from xdesc_jax.evaluate.relative_ransac import Estimator, Ransac, estimator
@@ -155,8 +157,9 @@ def run(
         config = [BENCHMARK.name, VERSION, found.fingerprint, hashes, content_hash(model) if model else None]
         made = config_hash([*config, seed])  # of matches, which all of these share
         asked = [made, tasks, chosen, tuned and tune_on, ratios, max_errors_px, runs, [str(m) for m in plan]]
-        # Results from before there was a choice stay.
-        expected = config_hash([*asked, *[ransac] * (ransac != "colmap")])
+        turned = any(len(orders(scene.pairs, scene.pairs)) > 1 for scene in read.values())
+        # Results from before there was a choice, or pairs in the other order were matched, stay.
+        expected = config_hash([*asked, *[ransac] * (ransac != "colmap"), *["both orders"] * turned])
     given: dict[str, Any] = {"model": named, "features": features, "descriptors": list(stores), "kinds": kinds}
     given |= {"tasks": tasks, "scenes": scenes, "tune_on": tune_on, "ratios": ratios, "max_errors_px": max_errors_px}
     given |= {"runs": runs, "ransac": ransac, "seed": seed, "keypoints": keypoints, "max_keypoints": max_keypoints}
@@ -251,7 +254,7 @@ class _Work:
         divided = self._out / f"divided {scene.name} {' '.join(method.descriptors)}"
         return files_of(method, self._stores, scene.photos, divided, self._seeds[0])
 
-    def _matches(self, scene: Scene, pairs: Sequence[tuple[str, str]], ratio: float, task: Task) -> Path:
+    def _matches(self, scene: Scene, pairs: Sequence[tuple[str, str]], ratio: float, task: str) -> Path:
         method = self._method
         name = f"{scene.name} {method.kind} {' '.join(method.descriptors)} {task} {ratio:g}.h5"
         files = self._files(scene)
@@ -262,11 +265,15 @@ class _Work:
     ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
         from xdesc_jax.evaluate.benchmarks.image_matching import tasks as of_scene
 
-        matches = self._matches(scene, scene.pairs, ratio, "stereo")
-        told = f"{self._method.label}, {scene.name}: {what}"
-        return of_scene.stereo_errors(
-            scene, self._files(scene), matches, max_error_px, seeds, self._threads, told, self._estimate
-        )
+        told, errors, counts = f"{self._method.label}, {scene.name}: {what}", [], []
+        for i, pairs in enumerate(orders(scene.pairs, scene.pairs)):
+            matches, part = self._matches(scene, pairs, ratio, f"stereo{i or ''}"), replace(scene, pairs=tuple(pairs))
+            found = of_scene.stereo_errors(
+                part, self._files(scene), matches, max_error_px, seeds, self._threads, told, self._estimate
+            )
+            errors.append(found[0])
+            counts.append(found[1])
+        return np.concatenate(errors, axis=1), np.concatenate(counts)
 
     def _bags(self, scene: Scene, ratio: float, seed: int, label: str) -> Iterator[tuple[int, list[dict[str, Any]]]]:
         """Size -> of each bag errors, and registered photos."""
