@@ -39,6 +39,18 @@ def test_fields_that_one_of_them_lacks_and_files_of_a_folder_are_told(tmp_path):
     assert found == "model.images.bin: other content; nms: 2.0 -> None"
 
 
+def test_a_field_is_told_as_the_option_that_a_person_gives(tmp_path):
+    old, new = {"photos": A, "poses": None}, {"photos": B, "poses": A}
+    given = {"photos": "folder", "only": "a.txt", "given_poses": None}
+    names = {"only": Path("b.txt"), "given_poses": Path("model")}
+    called = {"photos": "only", "poses": "given_poses"}
+    kept = record(tmp_path, old, inputs=given)
+    found = changes(kept, config_hash(old), new, names, names_kept=["inputs"], called=called)
+    assert found == "given_poses: None -> model; only: a.txt -> b.txt"
+    found = changes(kept, config_hash(old), new, {"only": "a.txt"}, names_kept=["inputs"], called=called)
+    assert found == "given_poses: other content; only: other content"
+
+
 def test_a_long_list_is_cut(tmp_path):
     old, new = ({"photos": [f"{letter}{i}.jpg" for i in range(99)]} for letter in "ab")
     found = changes(record(tmp_path, old), config_hash(old), new)

@@ -75,7 +75,7 @@ def test_other_photos_are_told_by_the_option_that_takes_them(inputs, made, tmp_p
     (tmp_path / "only.txt").write_text("a b.jpg\nc.jpg\n")
     assert cli.main(words(inputs, made, "--intrinsics", inputs / "list.txt", "--only", tmp_path / "only.txt")) == 2
     told = " ".join(capsys.readouterr().err.split())
-    assert "only: other photos, now 2)" in told and "photos: other content" not in told
+    assert "only: None -> " in told and "only.txt)" in told and "photos: other content" not in told
 
 
 def test_overwrite_replaces_the_models(inputs, tmp_path):

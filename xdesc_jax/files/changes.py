@@ -29,6 +29,7 @@ def changes(
     kept: str | None = "config",
     hash_kept: str = "config_hash",
     names_kept: Collection[str] = (),
+    called: Mapping[str, str] | None = None,
 ) -> str:
     """The fields in which a result's configuration and this one differ, as 'ratio: 0.8 -> 0.9; model: opencv -> mixed'.
 
@@ -38,10 +39,11 @@ def changes(
         record: JSON of the result, with the hash of its configuration.
         found_hash: of the configuration that the result was made with.
         config: that is asked for.
-        names: field of `config` -> how a person named it, for those that are hashes of files.
+        names: option of a field of `config` -> how a person named it, for those that are hashes of files.
         kept: key of the record under which the configuration is; None: its fields lie in the record itself.
         hash_kept: key of the hash.
         names_kept: keys of the record under which such names are; of one in several, the last counts.
+        called: field of `config` -> its option, where that has another name.
 
     Returns:
         '' where the record is none of this result, or of a version that kept no more than the hash, and where what
@@ -59,6 +61,7 @@ def changes(
     names_before: dict[str, Any] = {}
     for key in names_kept:
         names_before |= part if isinstance(part := found.get(key), dict) else {}
+    before, config = ({(called or {}).get(key, key): of for key, of in fields.items()} for fields in (before, config))
     return between(before, config, names_before, names or {})
 
 

@@ -32,7 +32,7 @@ from xdesc_jax.colmap.database import DatabaseReader, is_database
 from xdesc_jax.colmap.lists import read_names
 from xdesc_jax.colmap.model import Camera, Pose
 from xdesc_jax.files import dry_run
-from xdesc_jax.files.changes import OTHER, changes
+from xdesc_jax.files.changes import changes
 from xdesc_jax.files.claim import claimed, inside
 from xdesc_jax.files.whole import already_done, config_hash, input_hash, making, remove_left, write_json
 from xdesc_jax.mapping.build import build_database, canonical_pairs, copy_database, made_with
@@ -167,11 +167,11 @@ def reconstruct(
             "settings": settings.config(),
         }
         expected = config_hash(config)
-        named = {"features": sources, "matches": matches}
+        named = {"features": sources, "matches": matches, "only": only, "given_poses": given_poses}
 
         def differs(found_hash: str) -> str:
-            told = changes(out / SUMMARY, found_hash, config, named, names_kept=["inputs"])
-            return told.replace(f"photos: {OTHER}", f"only: other photos, now {len(names):,}")
+            called = {"photos": "only", "poses": "given_poses"}
+            return changes(out / SUMMARY, found_hash, config, named, names_kept=["inputs"], called=called)
 
         _check_out(out, sources, expected, overwrite, differs)
         if _finished(out):
