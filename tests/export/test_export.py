@@ -13,6 +13,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from tests.support import small_translators
+from tests.support.killed import kill_within
 from xdesc_jax import cli
 from xdesc_jax.config import ModelConfig
 from xdesc_jax.descriptors import DescriptorSpec, binary_spec, stored, unit_rows
@@ -320,3 +321,21 @@ def test_a_file_that_reads_otherwise_is_not_written(tmp_path, monkeypatch, capsy
     assert cli.main(["export", str(model), str(tmp_path / "m.npz"), "--format", "npz", "--dtype", "int8"]) == 2
     assert "m.npz: network" in capsys.readouterr().err
     assert [p.name for p in tmp_path.iterdir()] == ["model.safetensors"]
+
+
+KILLED = """
+import os, signal, sys
+from xdesc_jax.files import whole
+with getattr(whole, sys.argv[1])(sys.argv[2]) as temporary:
+    temporary.write_text("half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("writes", ["atomic", "staged"])
+def test_what_a_killed_export_left_goes_with_the_next_one(tmp_path, writes):
+    model, out = small_translators.encoder_decoder().save(tmp_path / "model.safetensors"), tmp_path / "new" / "m.npz"
+    kill_within(KILLED, writes, out)
+    assert len(list(out.parent.iterdir())) == 1
+    export.export(model, out, format="npz")
+    assert sorted(path.name for path in out.parent.iterdir()) == ["m.npz", "m.npz.json"]

@@ -20,7 +20,7 @@ from xdesc_jax import __version__, console, pretrained
 from xdesc_jax.descriptors import DescriptorSpec, from_stored
 from xdesc_jax.export import graphs, pytorch_translator
 from xdesc_jax.export.quantization import equal, quantized
-from xdesc_jax.files import pytorch
+from xdesc_jax.files import claim, pytorch
 from xdesc_jax.files.changes import between, changes
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, staged, write_json
 from xdesc_jax.networks import frames as frame_form
@@ -80,6 +80,7 @@ def export(
         FileExistsError: `out` is another model and `overwrite` is off.
         ValueError: no checkpoint, a package is missing, the file does not reproduce the networks to 1e-5, weights that
             float16 cannot hold, unknown names, or a model that the format cannot hold.
+        InUse: another process writes it.
     """
     run, out = Path(run), Path(out)
     folder = format in graphs.FORMATS and source is None
@@ -97,23 +98,24 @@ def export(
             model = load_model(run, which)
         bundle = to_bundle(model, {"checkpoint": which, "xdesc_jax": __version__})
         networks = model.networks
-    if format == "pth":
-        return _export_pth(named, out, bundle, networks, overwrite)
-    if bundle.sample.inputs:
-        with console.status("checking the model against its sample"):
-            Translator(bundle, str(run)).self_check()
-    if format in graphs.FORMATS:
-        translator, expected = Translator(bundle, str(run)), _hash(bundle)
-        if source is None or target is None:
-            return graphs.export_all(translator, out, format, expected, overwrite)
-        return graphs.export_one(translator, source, target, out, format, expected, overwrite)
-    stored = dtype or bundle.storage
-    if stored != "float32":
-        with console.status(f"rounding the weights to {stored}"):
-            bundle = quantized(bundle, stored)
-    if source is not None and target is not None:
-        bundle = selected(bundle, source, target, str(run))
-    return _export_bundle(named, out, dataclasses.replace(bundle, storage=stored), overwrite)
+    with claim.claimed(claim.beside(out), "xdesc export", out):
+        if format == "pth":
+            return _export_pth(named, out, bundle, networks, overwrite)
+        if bundle.sample.inputs:
+            with console.status("checking the model against its sample"):
+                Translator(bundle, str(run)).self_check()
+        if format in graphs.FORMATS:
+            translator, expected = Translator(bundle, str(run)), _hash(bundle)
+            if source is None or target is None:
+                return graphs.export_all(translator, out, format, expected, overwrite)
+            return graphs.export_one(translator, source, target, out, format, expected, overwrite)
+        stored = dtype or bundle.storage
+        if stored != "float32":
+            with console.status(f"rounding the weights to {stored}"):
+                bundle = quantized(bundle, stored)
+        if source is not None and target is not None:
+            bundle = selected(bundle, source, target, str(run))
+        return _export_bundle(named, out, dataclasses.replace(bundle, storage=stored), overwrite)
 
 
 def _check(
@@ -275,7 +277,6 @@ def reference(model: TrainedModel, samples: Mapping[str, np.ndarray]) -> ParityS
 
     rows = {n: np.asarray(from_stored(x, model.specs[n]), np.float32) for n, x in samples.items()}
     frames = {n: x[: len(samples[n])] for n, x in model.sample_frames.items() if n in samples}
-
     positions = {n: x[: len(samples[n])] for n, x in model.sample_positions.items() if n in samples}
 
     def taken(network: str, rows: np.ndarray, source: str) -> jnp.ndarray:
