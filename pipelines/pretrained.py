@@ -29,6 +29,7 @@ from xdesc_jax.evaluate.stages.homography import homography
 from xdesc_jax.export.export import export
 from xdesc_jax.files.whole import read_json, write_json
 from xdesc_jax.train.translators.run import train
+from xdesc_jax.translation.ratios import key
 from xdesc_jax.translation.translator import Translator
 
 LEARNED = ("hardnet-xdesc", "sosnet-xdesc")
@@ -134,12 +135,11 @@ def card(kind: str, model: Path, runs: Sequence[Path], results: Sequence[Result]
 def matrices(results: Sequence[Result]) -> dict[str, dict[str, float]]:
     """AP of each native descriptor, of each translation and of each pair in the joint space."""
     figures: dict[str, dict[str, float]] = {"native": {}, "translation": {}, "joint": {}}
-    groups = {"native": ("native", ""), "translated": ("translation", "->"), "joint": ("joint", "|")}
     for result in results:
-        if result.comparison.mode in groups:
-            group, sign = groups[result.comparison.mode]
-            source, target = result.comparison.source, result.comparison.target
-            figures[group][f"{source}{sign}{target}" if sign else source] = round(result.mean.ap, 4)
+        mode, source, target = dataclasses.astuple(result.comparison)
+        if mode != "naive":
+            group = "translation" if mode == "translated" else mode
+            figures[group][key(mode, source, target)] = round(result.mean.ap, 4)
     return figures
 
 

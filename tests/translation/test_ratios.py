@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from xdesc_jax.descriptors import DescriptorSpec, embedding_spec
-from xdesc_jax.translation.ratios import strictest, trace
+from xdesc_jax.translation.ratios import key, parted, strictest, trace
 
 A, B = DescriptorSpec("a", 4), DescriptorSpec("b", 5)
 JOINT = embedding_spec("0123456789ab", 6)
@@ -11,6 +11,13 @@ RATIOS = {
     "a": 0.9, "b": 0.8, "a->b": 0.7, "b->a": 0.6, "a|b": 0.55, "b|a": 0.65, "a|a": 0.75, "b|b": 0.85,
     "aa|b": 0.5, "b|aa": 0.45, "a|c": 0.4, "c|a": 0.35,
 }  # fmt: skip
+
+
+def test_a_name_is_read_as_it_was_made():
+    for mode, name in (("translated", "a->b"), ("translated", "a->a"), ("joint", "a|b"), ("joint", "a|a")):
+        assert key(mode, "a", name[-1]) == name and parted(name) == (mode, "a", name[-1])
+    assert key("native", "a", "a") == "a" and parted("a") == ("native", "a", "a")
+    assert parted("a->b->c") == ("translated", "a->b", "c")
 
 
 def test_embeddings_keep_the_ratios_of_both_sides_of_a_pair():

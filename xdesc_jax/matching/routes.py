@@ -25,7 +25,7 @@ from xdesc_jax.descriptors import DescriptorSpec, from_stored
 from xdesc_jax.features.keypoints import apart
 from xdesc_jax.matching.feature_set import FeatureSet, Held
 from xdesc_jax.networks.views import View
-from xdesc_jax.translation.ratios import DEFAULT, key
+from xdesc_jax.translation.ratios import DEFAULT, key, parted
 from xdesc_jax.translation.stream import Stream, ZeroRowsWarning
 from xdesc_jax.translation.translator import EMBEDDING, Translator
 
@@ -141,7 +141,7 @@ class Router:
             name = key("translated", sources[0], target.name) if sources else target.name
         if name in self._known:
             return self._known[name], f"calibrated for {name}"
-        if "->" not in name and "|" not in name:
+        if parted(name)[0] == "native":
             return DEFAULT, "the default of native rows"
         return DEFAULT, f"the default: the model has no calibrated ratio of {name}"
 
@@ -150,7 +150,8 @@ class Router:
         """What rows are translated from on their way to `target`; None for native rows of it."""
         if held.spec.name == target.name:
             return held.translated_from
-        return held.spec.name if held.translated_from is None else f"{held.translated_from}->{held.spec.name}"
+        own = held.spec.name
+        return own if held.translated_from is None else key("translated", held.translated_from, own)
 
 
 class Rows:

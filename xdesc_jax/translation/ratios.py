@@ -21,15 +21,24 @@ if TYPE_CHECKING:
     from xdesc_jax.descriptors import DescriptorSpec
     from xdesc_jax.features.store import FeatureStore
 
+Mode = Literal["native", "translated", "joint"]
+_SIGNS: dict[Mode, str] = {"translated": "->", "joint": "|"}
 DEFAULT = 0.9  # the usual one for native descriptors
 TRANSLATED_FROM, RATIOS = "translated_from", "ratios"  # attributes of a translated feature file
 
 
-def key(mode: Literal["native", "translated", "joint"], source: str, target: str) -> str:
-    """The name of a ratio; see the module."""
-    if mode == "native":
-        return source
-    return f"{source}{'->' if mode == 'translated' else '|'}{target}"
+def key(mode: Mode, source: str, target: str) -> str:
+    """The name of a ratio, or of another figure of two descriptors; see the module."""
+    return source if mode == "native" else f"{source}{_SIGNS[mode]}{target}"
+
+
+def parted(name: str) -> tuple[Mode, str, str]:
+    """What `key` made a name of; of rows that were translated twice, 'a->b->c', the source is 'a->b'."""
+    for mode, sign in _SIGNS.items():
+        source, found, target = name.rpartition(sign)
+        if found:
+            return mode, source, target
+    return "native", name, name
 
 
 def possible(networks: Iterable[str]) -> set[str]:
@@ -40,7 +49,8 @@ def possible(networks: Iterable[str]) -> set[str]:
     routes = [(s, t) for s in encoders for t in decoders if s != t]
     routes += [(part[1], part[2]) for part in parts if part[0] == "pair"]
     names = {*encoders, *decoders, *(name for route in routes for name in route)}
-    return {key("translated", s, t) for s, t in routes} | {f"{s}|{t}" for s in encoders for t in encoders} | names
+    joint = {key("joint", s, t) for s in encoders for t in encoders}
+    return {key("translated", s, t) for s, t in routes} | joint | names
 
 
 def kept(ratios: Mapping[str, float], networks: Iterable[str]) -> dict[str, float]:
@@ -95,11 +105,11 @@ def trace(
     if translated_from is None:
         source = spec.name
     else:  # embeddings are halfway on the same route
-        source = translated_from if spec.is_embedding else f"{translated_from}->{spec.name}"
+        source = translated_from if spec.is_embedding else key("translated", translated_from, spec.name)
     if target.is_embedding:
-        kept = {k: v for k, v in ratios.items() if k.startswith(f"{source}|") or k.endswith(f"|{source}")}
+        kept = {k: v for k, v in ratios.items() if parted(k)[0] == "joint" and source in parted(k)[1:]}
     else:
-        kept = {k: v for k, v in ratios.items() if k == f"{source}->{target.name}"}
+        kept = {k: v for k, v in ratios.items() if k == key("translated", source, target.name)}
     return source, kept
 
 

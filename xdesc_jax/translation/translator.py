@@ -218,7 +218,7 @@ class Translator:
         rank1 = validation.get("rank1") if isinstance(validation, dict) else None
         scores: dict[str, float] = {}
         for target in self.names:
-            named = [f"{name}->{target}" for name in self.names if name != target]
+            named = [key("translated", name, target) for name in self.names if name != target]
             found = [rank1.get(key) for key in named] if isinstance(rank1, dict) else []
             others = [value for value in found if isinstance(value, (int, float))]
             if others:

@@ -27,6 +27,7 @@ from xdesc_jax.train.translators.distilled import pupils
 from xdesc_jax.train.translators.frozen import freeze_members, load_frozen
 from xdesc_jax.train.translators.inputs import Statistics
 from xdesc_jax.train.translators.step import create_state
+from xdesc_jax.translation import ratios
 from xdesc_jax.translation.bundle import Bundle
 from xdesc_jax.translation.deviation import RowStatistics
 
@@ -185,10 +186,9 @@ def _measured(own: dict[str, Any], base: Bundle) -> dict[str, Any]:
         return own
 
     def stands(pair: str) -> bool:
-        """Of 'a->b' or 'a|b'."""
-        source, translated, target = pair.partition("->")
-        needed = [f"encoder/{name}" for name in source.split("|")] + [f"decoder/{target}"] * bool(translated)
-        return all(name in base.networks for name in needed)
+        mode, source, target = ratios.parted(pair)
+        role = "decoder" if mode == "translated" else "encoder"
+        return f"encoder/{source}" in base.networks and f"{role}/{target}" in base.networks
 
     return {
         key: {pair: value for pair, value in before.get(key, {}).items() if stands(pair)} | of

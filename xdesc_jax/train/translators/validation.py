@@ -24,6 +24,7 @@ from xdesc_jax.networks import losses, mlp
 from xdesc_jax.networks.mlp import Networks, Variables
 from xdesc_jax.train.rank1 import share_found_first
 from xdesc_jax.train.translators.objective import around_of, held_rows, taught_all
+from xdesc_jax.translation.ratios import Mode, key
 from xdesc_jax.translation.translator import EMBEDDING
 
 Rows = Mapping[str, jax.Array]
@@ -157,12 +158,12 @@ def _figures(every: Sequence[str], names: Sequence[str], found: Mapping[str, Any
 
     names = (*names, EMBEDDING)
 
-    def of(measure: str, between: str) -> dict[str, float]:
+    def of(measure: str, mode: Mode) -> dict[str, float]:
         values = [(s, t, x) for (s, t), x in found.get(measure, {}).items() if s in names and t in names]
         # The teacher's embeddings are there where the descriptor is.
-        return {f"{s}{between}{t}": float(x) for s, t, x in values if found[ROWS][at[s], at.get(t, at[s])]}
+        return {key(mode, s, t): float(x) for s, t, x in values if found[ROWS][at[s], at.get(t, at[s])]}
 
-    figures: Figures = {name: of(name, "->") for name in ("translation_error", "bit_accuracy", "rank1")}
-    figures["joint_rank1"] = of("joint_rank1", "|")
+    figures: Figures = {name: of(name, "translated") for name in ("translation_error", "bit_accuracy", "rank1")}
+    figures["joint_rank1"] = of("joint_rank1", "joint")
     ranks = [*figures["rank1"].values(), *figures["joint_rank1"].values()]
     return figures | {"mean_rank1": float(np.mean(ranks)) if ranks else float("nan")}
