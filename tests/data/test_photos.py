@@ -81,13 +81,14 @@ def test_several_processes_without_patches_give_the_same_rows(photos, straight, 
         assert (info.path / name).read_bytes() == (straight.path / name).read_bytes()
 
 
-def test_an_unreadable_photo_is_left_out_or_stops_a_strict_run(photos, tmp_path, capsys):
+def test_an_unreadable_photo_is_left_out_or_stops_a_strict_run(photos, tmp_path, capsys, caplog):
     root = tmp_path / "photos"
     root.mkdir()
     (root / "a.png").write_bytes((photos / "a.png").read_bytes())
     (root / "bad.png").write_bytes((photos / "a.png").read_bytes()[:60])
     info = records(tmp_path / "out", photos=root, format="npy", **SETTINGS)
     assert info.photos == ("a.png", "bad.png") and info.counts["train"] > 0
+    assert caplog.text.count("bad.png") == 1
     assert "2 photos" not in capsys.readouterr().out
     with pytest.raises(ValueError, match="bad.png"):
         records(tmp_path / "strict", photos=root, format="npy", strict=True, **SETTINGS)

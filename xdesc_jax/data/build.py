@@ -118,13 +118,13 @@ def build(out: Path, source: RowSource, work: Path, settings: RecordSettings, co
     for name, rows in console.track(source.rows(), source.action, "photos", len(source.names)):
         counts[name] = len(settings.keep(len(rows[KEYPOINT]), name))
     plan = plan_rows(source.names, counts, settings)
-    warn_without_rows(source.names, plan)
+    warn_without_rows(list(counts), plan)  # what was left out has been told
     columns = columns_from(source)
     with contextlib.ExitStack() as stack:
         spreaders = {
             split: stack.enter_context(Spreader(work / split, columns, deal)) for split, deal in plan.deals.items()
         }
-        _spread(source, settings, plan.split_of, spreaders)
+        _spread(source, settings, plan.split_of, spreaders, len(counts))
 
         def write(folder: Path) -> None:
             _write_data(folder, settings.format, columns, spreaders)
@@ -190,9 +190,10 @@ def _spread(
     settings: RecordSettings,
     split_of: Mapping[str, str],
     spreaders: Mapping[str, Spreader],
+    photos: int,
 ) -> None:
     photo_of = {name: index for index, name in enumerate(source.names)}
-    for name, rows in console.track(source.rows(), "sorting", "photos", len(source.names)):
+    for name, rows in console.track(source.rows(), "sorting", "photos", photos):
         if name in split_of:
             keep = settings.keep(len(rows[KEYPOINT]), name)
             kept = {column: values[keep] for column, values in rows.items()}
