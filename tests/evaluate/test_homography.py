@@ -258,6 +258,15 @@ def test_stores_of_different_keypoints_are_refused(tmp_path):
         evaluate(SCENES, paths)
 
 
+def test_keypoints_that_hloc_rounded_to_float16_are_the_same_and_the_exact_ones_are_measured(tmp_path):
+    exact = {name: (xy + np.float32(0.3701), *rest) for name, (xy, *rest) in same_patches().items()}
+    half = {name: (xy.astype(np.float16).astype(np.float32), *rest) for name, (xy, *rest) in exact.items()}
+    paths = write_stores(tmp_path / "a", exact)
+    expected = evaluate(SCENES, paths)
+    paths[REAL.name] = write_stores(tmp_path / "b", half)[REAL.name]
+    assert evaluate(SCENES, paths) == expected
+
+
 def test_photos_that_a_store_lacks_are_listed_before_any_work(tmp_path):
     photos = same_patches()
     del photos["wall/3.png"]

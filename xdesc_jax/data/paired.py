@@ -25,10 +25,10 @@ from xdesc_jax.data.schema import KEYPOINT, POINT, SET, named, parted
 from xdesc_jax.data.source import Columns
 from xdesc_jax.descriptors import DescriptorSpec, from_stored, get_spec, registered
 from xdesc_jax.features.given import KeypointFile
+from xdesc_jax.features.keypoints import displaced, most_exact
 from xdesc_jax.features.store import FeatureStore, ImageFeatures, infer_spec
 from xdesc_jax.files.whole import input_hash
 
-KEYPOINT_TOLERANCE_PX = 1e-3
 SINGLE = ""  # label of the one set there is
 SHOWN = 3
 Points = Mapping[tuple[str, str], np.ndarray]  # of the keypoints of a photo and set, see `points_across`
@@ -161,7 +161,7 @@ def rows_of(
     framed = with_shapes(features)
     keypoints = keypoint_rows([features[framed]])
     if within_px is None:
-        keypoints[:, :2] = _most_exact([features[framed], *features]).keypoints
+        keypoints[:, :2] = most_exact([found.keypoints for found in (features[framed], *features)])
     rows: Columns = {KEYPOINT: keypoints[kept[framed]]}
     if points is not None:
         rows[POINT] = points[photo, label][kept[framed]]
@@ -171,24 +171,6 @@ def rows_of(
         rows[store.spec.name] = descriptors.astype(store.spec.stored_dtype, copy=False)
     lacking = {n: np.zeros((len(kept[0]), s.stored_width), s.stored_dtype) for n, s in specs.items()}
     return lacking | rows
-
-
-def _most_exact(features: Sequence[ImageFeatures]) -> ImageFeatures:
-    """The first whose positions were not rounded to float16, as hloc does; the first where all were."""
-    return next((found for found in features if not _is_half(found.keypoints)), features[0])
-
-
-def _is_half(keypoints: np.ndarray) -> bool:
-    """Whether all positions [N, 2] are numbers of float16."""
-    with np.errstate(over="ignore"):
-        return bool((keypoints == keypoints.astype(np.float16)).all())
-
-
-def _tolerance(*keypoints: np.ndarray) -> np.ndarray:
-    """How far positions may be apart, [N, 2] px: where a file was rounded to float16, by half a step of its values."""
-    rounded = [np.abs(found) for found in keypoints if _is_half(found)]
-    steps = [np.spacing(found.astype(np.float16)).astype(np.float32) for found in rounded]
-    return KEYPOINT_TOLERANCE_PX + functools.reduce(np.maximum, steps, np.zeros_like(keypoints[0])) / 2
 
 
 def _sets(paths: Sequence[Path], descriptors: Sequence[str]) -> dict[str, list[tuple[Path, str | None]]]:
@@ -277,11 +259,9 @@ def _differences(stores: Sequence[FeatureStore], of_keypoints: bool) -> Iterator
             if len(keypoints) != len(expected):
                 yield f"{name!r}: {len(expected)} keypoints in {first.path}, {len(keypoints)} in {other.path}"
                 continue
-            # Not "difference > tolerance": NaN must count as a difference.
-            apart = ~(np.abs(keypoints - expected) <= _tolerance(keypoints, expected)).all(axis=1)
-            if apart.any():
-                row = int(np.flatnonzero(apart)[0])
+            if (differ := displaced(keypoints, expected)).any():
+                row = int(np.flatnonzero(differ)[0])
                 yield (
                     f"{name!r}: keypoint {row} is at {expected[row].tolist()} in {first.path}, "
-                    f"at {keypoints[row].tolist()} in {other.path} ({apart.sum()} of {len(apart)} differ)"
+                    f"at {keypoints[row].tolist()} in {other.path} ({differ.sum()} of {len(differ)} differ)"
                 )

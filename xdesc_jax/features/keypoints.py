@@ -8,12 +8,14 @@ corner of the first pixel; `from_colmap` and `to_colmap` alone know of it.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
 # COLMAP puts the centre of the first pixel at (0.5, 0.5).
 COLMAP_CENTER = np.float32(0.5)
 _SIMILARITY_TOLERANCE = 1e-4
+_TOLERANCE_PX = 1e-3  # of positions that two files hold
 
 
 @dataclasses.dataclass(frozen=True)
@@ -235,3 +237,27 @@ def detect_opencv(gray: np.ndarray, limit: int | None = None, nms_px: float = 0.
     values = np.array([(k.pt[0], k.pt[1], k.size / 2, np.deg2rad(k.angle), k.response) for k in found])
     rows = chosen(values[:, :2], values[:, 4], limit, nms_px)
     return Keypoints(values[rows, :2], values[rows, 2], values[rows, 3])
+
+
+def displaced(xy: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Which positions [N, 2] px of two files are not the same, [N] bool.
+
+    Where a file was rounded to float16, as hloc does, half a step of its values is allowed.
+    """
+    rounded = [np.abs(found) for found in (xy, other) if _is_half(found)]
+    steps = [np.spacing(found.astype(np.float16)).astype(np.float32) for found in rounded]
+    tolerance = _TOLERANCE_PX + np.maximum.reduce([*steps, np.zeros_like(xy)]) / 2
+    # Not "difference > tolerance": NaN must count as a difference.
+    return ~(np.abs(xy - other) <= tolerance).all(axis=1)
+
+
+def most_exact(found: Sequence[np.ndarray]) -> np.ndarray:
+    """Of the same positions [N, 2] in several files, the first that were not rounded to float16; the first where all
+    were."""
+    return next((xy for xy in found if not _is_half(xy)), found[0])
+
+
+def _is_half(xy: np.ndarray) -> bool:
+    """Whether all positions [N, 2] are numbers of float16."""
+    with np.errstate(over="ignore"):
+        return bool((xy == xy.astype(np.float16)).all())
