@@ -45,7 +45,7 @@ def test_two_cameras_half_a_unit_apart_have_a_spacing():
 
 
 def test_spacing_of_one_camera_or_one_place_is_refused():
-    with pytest.raises(ValueError, match="1 cameras"):
+    with pytest.raises(ValueError, match="1 camera,"):
         spacing([at([0, 0, 0])])
     with pytest.raises(ValueError, match="same place"):
         spacing([at([1, 2, 3])] * 3)

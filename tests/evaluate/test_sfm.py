@@ -123,4 +123,4 @@ def test_a_reference_of_one_camera_is_named(place, tmp_path, capsys):
     alone.write_text(tmp_path / "one")
     words = ["--reference", str(tmp_path / "one"), "--out", str(tmp_path / "out"), "--scale", "relative"]
     assert main(["evaluate", "sfm", str(place / "found"), *words]) == 2
-    assert f"{tmp_path / 'one'} has 1 cameras" in " ".join(capsys.readouterr().err.split())
+    assert f"{tmp_path / 'one'} has 1 camera," in " ".join(capsys.readouterr().err.split())

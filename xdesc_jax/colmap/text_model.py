@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from xdesc_jax.colmap.camera_models import number, parse_camera
+from xdesc_jax.console.words import counted
 from xdesc_jax.files.text_list import BLANKS, Line, words_of
 
 FILES = ("cameras.txt", "images.txt", "points3D.txt", "rigs.txt", "frames.txt")
@@ -144,7 +145,7 @@ class _Checker:
         for photo, row in zip(words[8::2], words[9::2], strict=True):
             count = self._keypoints.get(_whole(where, "photo's id", photo))
             if count is None or not 0 <= _whole(where, "keypoint's row", row) < count:
-                known = "is not in images.txt" if count is None else f"has {count} keypoints"
+                known = "is not in images.txt" if count is None else f"has {counted(count, 'keypoint')}"
                 raise ValueError(f"{where}: point {point} is seen by keypoint {row} of photo {photo}, which {known}")
 
     def _rig(self, where: str, words: list[str]) -> None:

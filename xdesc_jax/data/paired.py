@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from xdesc_jax import console
+from xdesc_jax.console.words import counted
 from xdesc_jax.data.pairs.across import identity, points_across
 from xdesc_jax.data.pairs.same_places import same_places
 from xdesc_jax.data.rows import described, keypoint_rows, with_shapes
@@ -257,7 +258,8 @@ def _differences(stores: Sequence[FeatureStore], of_keypoints: bool) -> Iterator
         for other in stores[1:]:
             keypoints = other.keypoints(name)
             if len(keypoints) != len(expected):
-                yield f"{name!r}: {len(expected)} keypoints in {first.path}, {len(keypoints)} in {other.path}"
+                told = counted(len(expected), "keypoint")
+                yield f"{name!r}: {told} in {first.path}, {len(keypoints)} in {other.path}"
                 continue
             if (differ := displaced(keypoints, expected)).any():
                 row = int(np.flatnonzero(differ)[0])

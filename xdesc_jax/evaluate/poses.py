@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 
 from xdesc_jax.colmap.model import Pose
+from xdesc_jax.console.words import counted
 
 Scale = Literal["metric", "relative"]
 # Pairs of position and rotation [deg]. Metric: metres, as visuallocalization.net; relative: in units of `spacing`.
@@ -89,7 +90,7 @@ def spacing(poses: Sequence[Pose], where: str = "the reference") -> float:
     """
     centers = np.array([pose.center for pose in poses]).reshape(-1, 3)
     if len(centers) < 2:
-        raise ValueError(f"{where} has {len(centers)} cameras, expected at least 2 to tell their spacing")
+        raise ValueError(f"{where} has {counted(len(centers), 'camera')}, expected at least 2 to tell their spacing")
     from scipy.spatial import KDTree
 
     _, nearest = KDTree(centers).query(centers, k=2)  # the first is the camera itself, or one at its place

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from xdesc_jax.colmap.model import Model
+from xdesc_jax.console.words import counted
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.features.keypoints import COLMAP_CENTER
 from xdesc_jax.localization.upright import upright_turns
@@ -233,7 +234,7 @@ def _check_keypoints(model: Model, view: int, observed: np.ndarray, features: Fe
     least = int(rows.max(initial=-1)) + 1
     count = least if model.keypoint_counts is None else int(model.keypoint_counts[view])
     if len(xy) != count and (model.keypoint_counts is not None or len(xy) < least):
-        told = f"{count} keypoints" if model.keypoint_counts is not None else f"a keypoint in row {least - 1}"
+        told = counted(count, "keypoint") if model.keypoint_counts is not None else f"a keypoint in row {least - 1}"
         raise ValueError(
             f"{name!r} has {told} in the model {where}, but {len(xy)} in {features.path(name)}: "
             f"features must be those that the model was made from"

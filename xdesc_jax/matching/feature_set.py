@@ -234,15 +234,17 @@ class FeatureSet:
         reader, held = self._reader(name), self.held(name)
         if isinstance(reader, FeatureStore):
             if held is None:
-                raise ValueError(f"{reader.path}: {name!r} has {reader.count(name)} keypoints, but no descriptors")
+                told = counted(reader.count(name), "keypoint")
+                raise ValueError(f"{reader.path}: {name!r} has {told}, but no descriptors")
             return reader.read(name)
         columns = reader.keypoints(name)
         keypoints = from_colmap(columns)
         if held is None:
-            raise ValueError(f"{reader.path}: {name!r} has {len(keypoints)} keypoints, but no descriptors")
+            raise ValueError(f"{reader.path}: {name!r} has {counted(len(keypoints), 'keypoint')}, but no descriptors")
         rows = reader.descriptors(name, held.spec)
         if len(rows) != len(keypoints):
-            raise ValueError(f"{reader.path}: {name!r} has {len(keypoints)} keypoints and {len(rows)} descriptors")
+            told = f"{counted(len(keypoints), 'keypoint')} and {counted(len(rows), 'descriptor')}"
+            raise ValueError(f"{reader.path}: {name!r} has {told}")
         shapes = (keypoints.scales, keypoints.oris, keypoints.affine) if has_frames(columns) else ()
         return ImageFeatures(keypoints.xy, rows, np.asarray(rows.any(axis=1)), reader.image_size(name), *shapes)
 

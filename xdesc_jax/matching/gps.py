@@ -43,9 +43,10 @@ def photo_positions(sets: Sequence[FeatureSet], photos: Path | None) -> dict[str
                 found[name] = (WGS84, at)
     known = {name: found[name] for name in dict.fromkeys(names) if name in found}
     if not known:
-        files = ", ".join(str(path) for features in sets for path in features.paths)
+        files = [str(path) for features in sets for path in features.paths]
+        holds = f"{', '.join(files)} {'holds' if len(files) == 1 else 'hold'} no pose priors"
         exif = f"nor EXIF in {photos}" if photos is not None else "and --photos, whose EXIF may, is not given"
-        raise ValueError(f"no position of any photo is known: {files} hold no pose priors, {exif}")
+        raise ValueError(f"no position of any photo is known: {holds}, {exif}")
     kinds = {kind: name for name, (kind, _) in reversed(known.items())}
     if len(kinds) > 1:
         a, b = kinds.values()

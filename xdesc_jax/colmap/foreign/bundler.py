@@ -20,6 +20,7 @@ from xdesc_jax.colmap.camera_models import number
 from xdesc_jax.colmap.foreign.fields import rotation
 from xdesc_jax.colmap.foreign.scene import FLIP, Lens, Observations, Photo, Scene, unique_observations
 from xdesc_jax.colmap.model import Camera, Pose
+from xdesc_jax.console.words import counted
 from xdesc_jax.files.text_list import numbered_lines
 
 HEADER = "# Bundle file"
@@ -39,7 +40,7 @@ def read(path: Path) -> Scene:
     values = Numbers(path)
     cameras, points = values.whole("the number of cameras"), values.whole("the number of points")
     if cameras != len(names):
-        raise ValueError(f"{path}: has {cameras} cameras, but {listed} lists {len(names)} photos")
+        raise ValueError(f"{path}: has {counted(cameras, 'camera')}, but {listed} lists {counted(len(names), 'photo')}")
     photos: list[Photo] = []
     rows: dict[int, int] = {}  # camera -> photo
     for camera, name in enumerate(names):

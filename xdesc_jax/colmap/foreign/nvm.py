@@ -22,6 +22,7 @@ from xdesc_jax import console
 from xdesc_jax.colmap.camera_models import number
 from xdesc_jax.colmap.foreign.scene import Lens, Observations, Photo, Scene, unique_observations
 from xdesc_jax.colmap.model import Camera, Pose
+from xdesc_jax.console.words import counted
 from xdesc_jax.files.text_list import numbered_lines
 
 HEADER = "NVM_V3"
@@ -106,7 +107,7 @@ def _largest(path: Path, with_points: bool) -> tuple[tuple[float, ...] | None, l
     mapped = [model for model in models if model[1]] or models[:1]
     cameras, _, kept = max(mapped, key=lambda model: len(model[0]))
     if len(mapped) > 1:
-        console.warn(f"{path}: of its {len(mapped)} models the largest is taken, {len(cameras)} photos")
+        console.warn(f"{path}: of its {len(mapped)} models the largest is taken, {counted(len(cameras), 'photo')}")
     return fixed, [_photo(where, line, fixed) for where, line in cameras], kept
 
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from xdesc_jax.console.words import counted
 from xdesc_jax.evaluate.benchmarks.protocol import Benchmark, Checked, fingerprint
 from xdesc_jax.evaluate.benchmarks.results import Column, Row
 from xdesc_jax.evaluate.homography import Comparison
@@ -127,7 +128,7 @@ def check(root: Path) -> Checked:
     names = list_photos(root)
     other = ("photos of one's own, where the paper trains on 3190 of its own choice",)
     made = fingerprint([root / name for name in names], root)
-    return Checked(root, f"{len(names)} photos", (), other, made)
+    return Checked(root, counted(len(names), "photo"), (), other, made)
 
 
 BENCHMARK = Benchmark(

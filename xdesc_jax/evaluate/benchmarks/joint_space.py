@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from xdesc_jax import console, pretrained
+from xdesc_jax.console.words import counted
 from xdesc_jax.evaluate.benchmarks import run_folder
 from xdesc_jax.evaluate.benchmarks.feature_rows import stores_of
 from xdesc_jax.evaluate.benchmarks.protocol import Benchmark, Checked, fingerprint, require
@@ -43,7 +44,7 @@ def check(root: Path) -> Checked:
 
     names = list_photos(root)
     other = ("photos of one's own, where the paper takes patches that it trained on",)
-    return Checked(root, f"{len(names)} photos", (), other, fingerprint([root / name for name in names], root))
+    return Checked(root, counted(len(names), "photo"), (), other, fingerprint([root / name for name in names], root))
 
 
 BENCHMARK = Benchmark(

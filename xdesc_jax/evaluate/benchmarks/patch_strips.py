@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from xdesc_jax.console.words import counted
 from xdesc_jax.evaluate.benchmarks.protocol import Checked, fingerprint
 from xdesc_jax.files.whole import atomic
 
@@ -79,7 +80,8 @@ def check(root: Path) -> Checked:
         other.append(f"{len(further)} sequences are none of the set, first {further[0]}")
     if small := [name for name, count in least.items() if 0 < counts.get(name, 0) < count]:
         other.append(f"{small[0]} has {counts[small[0]]} patches, where the set has {least[small[0]]} at least")
-    text = f"{len(counts)} sequences, {sum(counts.values()):,} places, {sum(counts.values()) * len(STRIPS):,} patches"
+    places = sum(counts.values())
+    text = f"{counted(len(counts), 'sequence')}, {places:,} places, {places * len(STRIPS):,} patches"
     files = [] if problems else [root / name / f"{strip}.png" for name in counts for strip in STRIPS]
     return Checked(root, text, tuple(problems), tuple(other), fingerprint(files, root) if files else "")
 

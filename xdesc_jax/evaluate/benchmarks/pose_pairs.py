@@ -16,6 +16,7 @@ from typing import TypeVar
 import numpy as np
 
 from xdesc_jax.colmap.model import Pose
+from xdesc_jax.console.words import counted
 from xdesc_jax.evaluate.benchmarks.protocol import Checked, fingerprint
 
 FIELDS = 38
@@ -136,8 +137,9 @@ def check(root: Path, listed: Path | None = None) -> Checked:
     if found is None:
         other.append(f"the names are none of {' or '.join(SETS)}, first {names[0]}")
     if len(pairs) != PAIRS:
-        other.append(f"{len(pairs)} pairs, where the sets have {PAIRS}")
-    text = f"{path.name}: {len(pairs)} pairs of {len(names)} photos{f' ({found})' if found and not other else ''}"
+        other.append(f"{counted(len(pairs), 'pair')}, where the sets have {PAIRS}")
+    text = f"{path.name}: {counted(len(pairs), 'pair')} of {counted(len(names), 'photo')}"
+    text += f" ({found})" if found and not other else ""
     files = [] if problems else [photos / name for name in names]
     made = fingerprint(files, photos) + fingerprint([path], path.parent) if files else ""
     return Checked(photos, text, problems, tuple(other), made)

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from xdesc_jax.colmap.model import Camera, Model, Pose
+from xdesc_jax.console.words import counted
 from xdesc_jax.evaluate.benchmarks.protocol import Checked, fingerprint
 from xdesc_jax.evaluate.measures import Correspondence
 from xdesc_jax.evaluate.scenes import find_scenes
@@ -70,7 +71,8 @@ def check(root: Path) -> Checked:
     for scene in scenes:
         photos = [path for path in sorted((scene / IMAGES).rglob("*")) if path.suffix.lower() in SUFFIXES]
         models = [path for path in sorted((scene / REFERENCE).iterdir()) if path.suffix in (".txt", ".bin")]
-        problems += [f"{scene / IMAGES}: holds {len(photos)} photos, expected two or more"] * (len(photos) < 2)
+        if len(photos) < 2:
+            problems.append(f"{scene / IMAGES}: holds {counted(len(photos), 'photo')}, expected two or more")
         problems += [f"{scene / REFERENCE}: holds no COLMAP model"] * (not models)
         files += photos + models
     if not sequences and not scenes:

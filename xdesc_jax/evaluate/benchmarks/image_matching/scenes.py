@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from xdesc_jax.colmap.model import Pose
+from xdesc_jax.console.words import counted
 from xdesc_jax.evaluate.benchmarks.protocol import Checked, fingerprint
 from xdesc_jax.files.hdf5 import DAMAGE, array, open_file
 
@@ -150,9 +151,9 @@ def check(root: Path) -> Checked:
             problems.append(f"{name}/{SET}/sub_set holds no SIZEbag_NUMBER.txt")
         files += [path for _, path in bags] + ([folder / PAIRS] if (folder / PAIRS).is_file() else [])
         held = {size: sum(s == size for s, _ in bags) for size in sorted({s for s, _ in bags})}
-        counts.append(f"{name} ({len(photos)} photos)")
+        counts.append(f"{name} ({counted(len(photos), 'photo')})")
         if name in PHOTOS and (len(photos) != PHOTOS[name] or held != BAGS):
-            told = f"{len(photos)} photos and bags {held}"
+            told = f"{counted(len(photos), 'photo')} and bags {held}"
             other.append(f"{name} has {told}, where the set has {PHOTOS[name]} and {BAGS}")
         if not (folder / "visibility.txt").is_file():
             other.append(f"{name} has no visibility.txt, so all pairs of a bag are matched")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+from xdesc_jax.console.words import counted
 from xdesc_jax.evaluate.benchmarks.protocol import Checked, fingerprint
 
 # Scene -> the paper's name, photos in all, photos of the paper's truth.
@@ -88,17 +89,17 @@ def check(root: Path) -> Checked:
     for scene in scenes:
         name = scene.folder.name
         if len(scene.photos) < 3:
-            problems.append(f"{name}/images has {len(scene.photos)} photos, expected at least 3")
+            problems.append(f"{name}/images has {counted(len(scene.photos), 'photo')}, expected at least 3")
         if scene.reference and not any((scene.reference / f"images{end}").is_file() for end in (".bin", ".txt")):
             problems.append(f"{name}/{REFERENCE} holds no COLMAP model")
         if name not in SCENES:
             other.append(f"{name} is none of the set's scenes")
         elif len(scene.photos) != SCENES[name][1]:
-            other.append(f"{name} has {len(scene.photos)} photos, where the set has {SCENES[name][1]}")
+            other.append(f"{name} has {counted(len(scene.photos), 'photo')}, where the set has {SCENES[name][1]}")
         files += [scene.images / photo for photo in scene.photos]
         files += sorted(p for p in scene.reference.iterdir() if p.is_file()) if scene.reference else []
         files += [scene.distances] if scene.distances else []
     if missing := [name for name in SCENES if name not in {scene.folder.name for scene in scenes}]:
         other.append(f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not there")
-    text = ", ".join(f"{scene.folder.name} ({len(scene.photos)} photos)" for scene in scenes) or "nothing"
+    text = ", ".join(f"{scene.folder.name} ({counted(len(scene.photos), 'photo')})" for scene in scenes) or "nothing"
     return Checked(root, text, tuple(problems), tuple(other), "" if problems else fingerprint(files, root))
