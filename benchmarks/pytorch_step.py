@@ -11,6 +11,7 @@ time is that of its fastest step. Target: float32 at most .9 of PyTorch's time, 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import statistics
 import subprocess
@@ -170,6 +171,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=5, help="of a process")
     parser.add_argument("--bfloat16", action="store_true", help="time both with bfloat16 operands, too")
     given = parser.parse_args()
+    if importlib.util.find_spec("torch") is None:
+        parser.error("needs torch, which is not installed: pip install torch")
     names = list(STEPS) if given.bfloat16 else list(STEPS)[:2]
     fastest: dict[str, list[float]] = {name: [] for name in names}
     losses = {}

@@ -1,5 +1,9 @@
 """Scripts of benchmarks that share parts with each other begin to measure."""
 
+import sys
+
+import pytest
+
 from tests.support.root import ROOT
 
 
@@ -27,6 +31,17 @@ def test_localizing_is_timed_on_a_map_as_the_localizer_takes_it(monkeypatch):
     localizer = localize.Localizer(localize.build(scene, None), retrieval=None)
     found = localizer.localize(xy, rows, localize.CAMERA, descriptor=localize.SPEC.name)
     assert found.status == "localized"
+
+
+def test_the_step_beside_pytorch_says_that_torch_is_lacking(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import pytorch_step
+
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setattr(sys, "argv", ["pytorch_step.py"])
+    with pytest.raises(SystemExit):
+        pytorch_step.main()
+    assert "needs torch, which is not installed" in capsys.readouterr().err
 
 
 def test_a_script_says_what_it_takes():
