@@ -18,7 +18,7 @@ import dataclasses
 import sys
 from pathlib import Path
 
-from pipelines.pretrained import MAX_KEYPOINTS, card
+from pipelines.pretrained import MAX_KEYPOINTS, card, write_card
 from xdesc_jax import console
 from xdesc_jax.config import TrainConfig, load_config
 from xdesc_jax.data.records import records
@@ -28,7 +28,6 @@ from xdesc_jax.evaluate.calibrate import calibrate
 from xdesc_jax.evaluate.stages.homography import homography
 from xdesc_jax.export.export import export
 from xdesc_jax.features.extract import extract
-from xdesc_jax.files.whole import write_json
 from xdesc_jax.networks.frames import IMAGE
 from xdesc_jax.train.translators.run import train
 
@@ -112,7 +111,7 @@ def mixed(
         scenes, out=out / "homography", model=model, keypoints=KEYPOINTS, max_keypoints=MAX_KEYPOINTS,
         descriptors=names, weights=weights, processes=processes,
     )  # fmt: skip
-    write_json(model.with_suffix(".json"), card("mixed", model, trainings, results) | {"keypoints": KEYPOINTS})
+    write_card(model, card("mixed", model, trainings, results) | {"keypoints": KEYPOINTS})
     console.result(model)
     return model
 

@@ -79,7 +79,7 @@ def pretrained(
             scenes, out=out / f"homography-{kind}", model=model, keypoints=kind, max_keypoints=MAX_KEYPOINTS,
             descriptors=(*members, *names), processes=processes,
         )  # fmt: skip
-        write_json(model.with_suffix(".json"), card(kind, model, [out / "first", out / "base", out / kind], results))
+        write_card(model, card(kind, model, [out / "first", out / "base", out / kind], results))
         models.append(model)
     console.result(", ".join(map(str, models)))
     return models
@@ -130,6 +130,14 @@ def card(kind: str, model: Path, runs: Sequence[Path], results: Sequence[Result]
         "command": "python -m pipelines.pretrained " + " ".join(sys.argv[1:]),
         "figures": {"homography": matrices(results)},
     }
+
+
+def write_card(model: Path, about: dict[str, Any]) -> None:
+    """Writes a model's card beside it; what people added to the card of the same model, as its `limits`, stays."""
+    path, same = model.with_suffix(".json"), ("space_id", "config_hash", "steps")
+    before = read_json(path) if path.exists() else {}
+    kept = before if all(before.get(key) == about[key] for key in same) else {}
+    write_json(path, {**kept, **about})
 
 
 def matrices(results: Sequence[Result]) -> dict[str, dict[str, float]]:

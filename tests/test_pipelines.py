@@ -61,6 +61,16 @@ def test_a_translator_comes_out_calibrated_in_half_precision_and_with_a_card(tmp
     assert {"brief->opencv-sift", "orb->brief"} <= set(figures["translation"])
 
 
+def test_what_people_added_to_a_card_stays_with_the_same_model_alone(tmp_path):
+    model, about = tmp_path / "m.safetensors", {"space_id": "a", "config_hash": "b", "steps": 3, "rows": 5}
+    written = model.with_suffix(".json")
+    written.write_text(json.dumps({**about, "rows": 4, "limits": "by hand"}))
+    pipeline.write_card(model, about)
+    assert json.loads(written.read_text()) == {**about, "limits": "by hand"}
+    pipeline.write_card(model, about | {"steps": 4})
+    assert json.loads(written.read_text()) == about | {"steps": 4}
+
+
 def test_mixed_comes_out_with_context_calibrated_and_with_a_card(tmp_path, monkeypatch):
     """Views of photos, rows of two networks that see them upright, at the SIFT keypoints and at each network's own, a
     training with context, a second one, and a further descriptor that is trained with them and then added."""
