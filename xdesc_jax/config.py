@@ -28,7 +28,8 @@ class ContextConfig:
     """What an encoder is told of the photo's other rows (see `networks.context`)."""
 
     of: Literal["none", "keypoint", "every"] = "none"
-    """Whose encoders: none's, those of descriptors of frame 'keypoint', or every descriptor's."""
+    """Whose encoders: none's (of --init, those that look in its model), those of descriptors of frame 'keypoint', or
+    every descriptor's."""
     nearest: int = 12
     """Neighbours: the nearest keypoints."""
     larger: int = 8

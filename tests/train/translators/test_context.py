@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -10,10 +11,12 @@ import pytest
 
 from tests.support.aligned_stores import write_aligned
 from xdesc_jax import cli
+from xdesc_jax.config import ContextConfig, TrainConfig
 from xdesc_jax.data.records import records
 from xdesc_jax.descriptors import DescriptorSpec, unit_rows
 from xdesc_jax.train.randomness import row_keys
 from xdesc_jax.train.translators import step
+from xdesc_jax.train.translators.frozen import like
 from xdesc_jax.translation.bundle import load
 from xdesc_jax.translation.translator import Translator
 
@@ -120,6 +123,14 @@ def test_a_model_that_has_context_is_gone_on_from_and_added_to(data, trained, tm
             np.testing.assert_array_equal(kernel, held)
             np.testing.assert_array_equal(bias, held_bias)
     assert Translator(after).self_check() < 1e-5
+
+
+def test_encoders_that_look_as_the_models_do_are_told(caplog):
+    model = SimpleNamespace(frame="keypoint", harmonics=2, context=ContextConfig("keypoint", 3, 2))
+    with caplog.at_level("INFO", "xdesc_jax"):
+        config = like(TrainConfig(), model, {"toy": DescriptorSpec("toy", 6)})
+    assert config.model.context == model.context
+    assert "encoders look at 3 nearest and 2 larger neighbours, as the model's do" in caplog.text
 
 
 def test_a_descriptor_that_sees_photos_as_they_lie_learns_to_look_around(data, trained, tmp_path):

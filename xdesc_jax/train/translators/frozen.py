@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from xdesc_jax import console
 from xdesc_jax.config import TrainConfig
 from xdesc_jax.descriptors import DescriptorSpec
 from xdesc_jax.files.fields import replaced
@@ -154,6 +155,8 @@ def like(config: TrainConfig, bundle: Bundle, held: Mapping[str, DescriptorSpec]
             return config
         context = dataclasses.replace(bundle.context, least_share=config.model.context.least_share)
         config = replaced(config, {"model.context": context})
+        told = f"{context.nearest} nearest and {context.larger} larger neighbours"
+        console.info(f"--init: encoders look at {told}, as the model's do: --model.context.of none leaves that to it")
     return config
 
 
