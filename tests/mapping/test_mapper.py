@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.support.exact_scene import CAMERA, NAMES, aligned_error, make_scene
+from tests.support.unheld import photos_with_own_cameras, unheld
 from xdesc_jax.colmap.bindings.api import pycolmap, read_model
 from xdesc_jax.colmap.bindings.mapper import model_figures
 from xdesc_jax.colmap.bindings.settings import MappingSettings
@@ -125,6 +126,19 @@ def test_two_groups_give_two_models_and_the_larger_comes_first(tmp_path):
     models = map_incrementally(path, tmp_path / "models", SETTINGS)
     assert [read_model(m).names for m in models] == [tuple(names[4:]), tuple(names[:4])]
     assert [m.name for m in models] == ["0", "1"]
+
+
+def test_a_photo_that_sees_no_point_is_no_part_of_a_model(database, tmp_path, monkeypatch):
+    """COLMAP itself takes it out of models of 20 photos and more alone."""
+    made, alone = photos_with_own_cameras(), photos_with_own_cameras()
+    lost = unheld(made)
+    for point_id in list(alone.points3D):
+        alone.delete_point3D(point_id)
+    monkeypatch.setattr(pycolmap, "incremental_mapping", lambda *args, **kwargs: {0: alone, 1: made}, raising=False)
+    (folder,) = map_incrementally(database, tmp_path / "models", SETTINGS)
+    model = read_model(folder)
+    assert len(model.names) == 5 and lost not in model.names
+    assert len(model.points) == 40 and model_figures(folder)["photos"] == 5
 
 
 def test_no_matches_at_all_are_the_reason(scene, tmp_path):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.support.counting import calls
+from tests.support.unheld import photos_with_own_cameras, unheld
 from xdesc_jax.colmap.bindings.api import open_model, pycolmap, read_model
 
 
@@ -66,6 +67,29 @@ def test_a_keypoint_of_a_point_that_is_not_there_is_told(tmp_path, model):
     assert lost in whole
     file.write_bytes(whole.replace(lost, (555).to_bytes(8, "little")))
     with pytest.raises(ValueError, match=f"{tmp_path}.*555"):
+        read_model(tmp_path)
+
+
+def test_a_photo_without_points_whose_camera_cannot_be_is_left_out(tmp_path, caplog):
+    """COLMAP leaves such in models of less than 20 photos: no point holds the focal length."""
+    made = photos_with_own_cameras()
+    lost = unheld(made)
+    made.write(tmp_path)
+    found = read_model(tmp_path)
+    assert found.names == tuple(sorted(image.name for image in made.images.values() if image.name != lost))
+    assert len(found.points) == len(made.points3D) and np.isfinite(found.residual_px).all()
+    assert f"left out: '{lost}', which sees no point" in caplog.text
+
+
+def test_a_camera_that_cannot_be_is_told_where_its_photo_is_needed(tmp_path):
+    made = photos_with_own_cameras()
+    made.cameras[3].params = [-1e8, 512, 384, 0]
+    made.write(tmp_path)
+    with pytest.raises(ValueError, match=f"{tmp_path}: camera 3: focal length is -1e\\+08 px"):
+        read_model(tmp_path)
+    made.delete_all_points2D_and_points3D()  # poses alone, as of a reference
+    made.write(tmp_path)
+    with pytest.raises(ValueError, match="camera 3: focal length"):
         read_model(tmp_path)
 
 

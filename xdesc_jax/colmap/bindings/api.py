@@ -104,6 +104,27 @@ def open_model(path: Path) -> pycolmap.Reconstruction:
         return _open(folder, path)
 
 
+def _with_camera(
+    images: list[pycolmap.Image], model: pycolmap.Reconstruction, path: Path, has_points: bool
+) -> list[pycolmap.Image]:
+    """The photos but those whose camera cannot be and that see none of the points: COLMAP leaves such in small models.
+
+    Raises:
+        ValueError: a camera that cannot be, of a photo that is needed.
+    """
+    lost = set()
+    for camera_id in dict.fromkeys(image.camera_id for image in images):
+        try:
+            check_camera(plain_camera(model.cameras[camera_id]), f"{path}: camera {camera_id}")
+        except ValueError as error:
+            of = [image for image in images if image.camera_id == camera_id]
+            if not has_points or any(image.num_points3D for image in of):
+                raise
+            console.warn(f"left out: {of[0].name!r}, which sees no point ({error})")
+            lost.add(camera_id)
+    return [image for image in images if image.camera_id not in lost]
+
+
 def _open(folder: Path, path: Path) -> pycolmap.Reconstruction:
     """The model of a folder; `path` is what messages call it."""
     if not any((folder / f"images{end}").exists() for end in (".bin", ".txt")):
@@ -206,7 +227,7 @@ def read_model(path: Path, photos: Mapping[str, tuple[int, int]] | None = None) 
     Raises:
         FileNotFoundError: there is no model.
         ValueError: its files cannot be read, or are cut short, a name is not UTF-8, a pose, point or keypoint is not
-            finite, or a keypoint observes a point that is not there.
+            finite, a camera cannot be, or a keypoint observes a point that is not there.
     """
     with _colmap_folder(path, photos) as (folder, rows_of):
         return _read(folder, path, rows_of)
@@ -224,6 +245,7 @@ def _read(folder: Path, path: Path, rows_of: list[np.ndarray] | None) -> Model:
         point_ids, points = read_points(binary)
         _check_finite(points, f"{path}: a point")
         keypoints_of = read_keypoints(binary)
+    images = _with_camera(images, model, path, has_points=len(points) > 0)
     poses = [image.cam_from_world() for image in images]
     rotations = np.array([pose.rotation.matrix() for pose in poses])
     translations = np.array([pose.translation for pose in poses])
@@ -232,8 +254,6 @@ def _read(folder: Path, path: Path, rows_of: list[np.ndarray] | None) -> Model:
             told = f"rotation {rotation.ravel().tolist()}, translation {translation.tolist()}"
             raise ValueError(f"{path}: the pose of {image.name!r} is not finite ({told})")
     cameras = {i: model.cameras[i] for i in dict.fromkeys(image.camera_id for image in images)}
-    for camera_id, camera in cameras.items():
-        check_camera(plain_camera(camera), f"{path}: camera {camera_id}")
     columns: list[list[np.ndarray]] = []
     for view, image in enumerate(images):
         keypoints = keypoints_of[image.image_id]

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from xdesc_jax.colmap.bindings.api import open_database, open_model, pycolmap, write_model
+from xdesc_jax.colmap.bindings.api import open_database, open_model, plain_camera, pycolmap, write_model
 from xdesc_jax.colmap.bindings.settings import MappingSettings
+from xdesc_jax.colmap.camera_models import check_camera
 from xdesc_jax.colmap.model import Pose
 
 _PAIRS_AT_ONCE = 64  # verified pairs between two commits
@@ -124,11 +125,36 @@ def map_database(
         options.mapper.init_max_forward_motion = 1.0
         options.mapper.init_min_tri_angle = 4.0
         models = run()
-    ordered = sorted(models.values(), key=lambda model: (-model.num_reg_images(), -model.num_points3D()))
+    for model in models.values():
+        _take_out_unheld(model)
+    held = [model for model in models.values() if model.num_reg_images()]
+    ordered = sorted(held, key=lambda model: (-model.num_reg_images(), -model.num_points3D()))
     for index, model in enumerate(ordered):
         _write(model, out / str(index))
     shutil.rmtree(raw)
     return len(ordered)
+
+
+def _take_out_unheld(model: pycolmap.Reconstruction) -> None:
+    """Takes frames out of a model that observe none of its points, or have a camera that cannot be.
+
+    COLMAP does so itself at the end of mapping, but only in models of 20 photos or more. In smaller ones a photo
+    whose points were all filtered keeps a pose that nothing holds, and a focal length refined to anything.
+    """
+    while lost := [frame_id for frame_id in model.reg_frame_ids() if not _is_held(model, frame_id)]:
+        for frame_id in lost:
+            model.deregister_frame(frame_id)  # a point that one photo alone observes goes, too
+    model.tear_down()
+
+
+def _is_held(model: pycolmap.Reconstruction, frame_id: int) -> bool:
+    images = [model.images[data.id] for data in model.frames[frame_id].image_ids if data.id in model.images]
+    try:
+        for image in images:
+            check_camera(plain_camera(model.cameras[image.camera_id]), image.name)
+    except ValueError:
+        return False
+    return any(image.num_points3D for image in images)
 
 
 def triangulate_database(database: Path, poses: Mapping[str, Pose], out: Path, settings: MappingSettings) -> int:
