@@ -21,6 +21,7 @@ class Patches:
     specs = {"mine": DescriptorSpec("mine", 3, normalized=False)}
     names = ["a", "b", "c"]
     has_pairs = has_points = False
+    unit = "photos"
     action = "making"
     config = {"made": "at random"}
 

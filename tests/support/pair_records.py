@@ -17,6 +17,7 @@ class TexturePairs:
 
     has_patches = has_pairs = True
     has_points = False
+    unit = "photos"
     action = "drawing"
 
     def __init__(self, photos: int, rows: int, seed: int):

@@ -115,10 +115,10 @@ def build(out: Path, source: RowSource, work: Path, settings: RecordSettings, co
         ValueError: no photo has a valid row.
     """
     counts = {}
-    for name, rows in console.track(source.rows(), source.action, "photos", len(source.names)):
+    for name, rows in console.track(source.rows(), source.action, source.unit, len(source.names)):
         counts[name] = len(settings.keep(len(rows[KEYPOINT]), name))
-    plan = plan_rows(source.names, counts, settings)
-    warn_without_rows(list(counts), plan)  # what was left out has been told
+    plan = plan_rows(source.names, counts, settings, source.unit)
+    warn_without_rows(list(counts), plan, source.unit, settings.validation_share)  # what was left out has been told
     columns = columns_from(source)
     with contextlib.ExitStack() as stack:
         spreaders = {
@@ -132,10 +132,13 @@ def build(out: Path, source: RowSource, work: Path, settings: RecordSettings, co
         return publish(out, work, write, source, settings.format, plan, config)
 
 
-def warn_without_rows(names: Sequence[str], plan: Plan) -> None:
-    """Warns of those photos that have no row."""
+def warn_without_rows(names: Sequence[str], plan: Plan, unit: str, validation_share: float) -> None:
+    """Warns of those photos, or places, that have no row, and of a split that has none."""
+    if len(plan.split_of) == 1 and validation_share > 0:
+        (split,) = plan.split_of.values()
+        console.warn(f"all rows are in {split}: {unit} are not divided, and training asks for two or more")
     if without := [name for name in names if name not in plan.split_of]:
-        console.warn(f"{len(without)} of {len(names)} photos have no valid row, first {without[:5]}")
+        console.warn(f"{len(without)} of {len(names)} {unit} have no valid row, first {without[:5]}")
 
 
 def publish(
@@ -193,7 +196,7 @@ def _spread(
     photos: int,
 ) -> None:
     photo_of = {name: index for index, name in enumerate(source.names)}
-    for name, rows in console.track(source.rows(), "sorting", "photos", photos):
+    for name, rows in console.track(source.rows(), "sorting", source.unit, photos):
         if name in split_of:
             keep = settings.keep(len(rows[KEYPOINT]), name)
             kept = {column: values[keep] for column, values in rows.items()}

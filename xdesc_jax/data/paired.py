@@ -59,6 +59,7 @@ class PairedStores:
     """
 
     has_patches = has_pairs = False
+    unit = "photos"
     action = "reading"
 
     def __init__(

@@ -55,6 +55,7 @@ class ExtractedPhotos:
         ValueError: no photo, or settings that cannot be carried out.
     """
 
+    unit = "photos"
     action = "extracting"
     has_pairs = has_points = False
 

@@ -75,19 +75,20 @@ class Plan:
     deals: dict[str, AnyDeal]
 
 
-def plan_rows(names: Sequence[str], counts: Mapping[str, int], settings: RecordSettings) -> Plan:
+def plan_rows(names: Sequence[str], counts: Mapping[str, int], settings: RecordSettings, unit: str = "photos") -> Plan:
     """The plan for the rows of photos, a function of how many each has.
 
     Args:
         names: the photos, sorted.
         counts: the kept rows of each; photos that were left out are not in it.
         settings: split and shards.
+        unit: what the names are of, for the error.
 
     Raises:
-        ValueError: no photo has a valid row.
+        ValueError: no photo has a valid row; counts those that were not left out, or all where all were.
     """
     if not any(counts.values()):
-        raise ValueError(f"none of the {len(counts)} photos has a valid row")
+        raise ValueError(f"none of the {len(counts) or len(names)} {unit} has a valid row")
     with_rows = [name for name in names if counts.get(name)]
     split_of = split_photos(with_rows, settings.validation_share, settings.seed, settings.split_by)
     deals: dict[str, AnyDeal] = {}

@@ -27,6 +27,7 @@ class RowSource(Protocol):
         has_patches: whether rows have a `patch` column.
         has_pairs: whether rows have `pair` and `point` columns.
         has_points: whether they have a `point` column without one of pairs.
+        unit: what the names are of, for messages: photos, or places of several.
         action: what the first pass over the rows does, for the progress bar.
         config: what identifies the input, for the configuration's hash.
     """
@@ -36,6 +37,7 @@ class RowSource(Protocol):
     has_patches: bool
     has_pairs: bool
     has_points: bool
+    unit: str
     action: str
     config: dict[str, Any]
 

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from pipelines.corner import camera, save_photos
+from tests.support.pair_records import pair_records
 from xdesc_jax.data.build import build
 from xdesc_jax.data.columns import open_column
 from xdesc_jax.data.pairs import multiview
 from xdesc_jax.data.pairs.multiview import MultiviewPairs, MultiviewSettings, places
+from xdesc_jax.data.pairs.pairs import pairs
 from xdesc_jax.data.pairs.tracks import PairRules
 from xdesc_jax.data.plan import RecordSettings
 from xdesc_jax.data.schema import KEYPOINT, PAIR, PATCH, PHOTO, POINT
@@ -108,6 +110,13 @@ def test_place_that_is_not_reconstructed_is_reported_and_left_out(source, root, 
         list(MultiviewPairs(root, tmp_path, SETTINGS, strict=True).rows())
 
 
+def test_places_of_which_none_gives_a_pair_are_counted_as_places(root, tmp_path):
+    (tmp_path / "all").mkdir()
+    (tmp_path / "all" / "a").symlink_to(root / "a")
+    with pytest.raises(ValueError, match="none of the 1 places has a valid row"):
+        pairs(tmp_path / "out", multiview=tmp_path / "all", places=SETTINGS, format="npy")
+
+
 def test_figures_of_a_place_count_photos_points_and_pairs(source, rows):
     figures = source.figures["b"]
     assert figures["photos"] == figures["registered"] == 6
@@ -163,6 +172,14 @@ def test_records_split_by_place(source, rows, tmp_path):
     for split, count in info.counts.items():
         (place,) = set(open_column(info, split, PHOTO).tolist())
         assert len(rows[info.photos[place]][POINT]) == count > 0
+
+
+def test_rows_of_one_place_alone_are_told_to_be_in_one_split(tmp_path, caplog):
+    pair_records(tmp_path / "one", photos=1)
+    assert "all rows are in train: photos are not divided" in caplog.text
+    caplog.clear()
+    pair_records(tmp_path / "two", photos=2)
+    assert not caplog.text
 
 
 def test_settings_out_of_range_are_refused():

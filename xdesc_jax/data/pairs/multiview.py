@@ -79,6 +79,7 @@ class MultiviewPairs:
         ValueError: it holds no place.
     """
 
+    unit = "places"
     action = "reconstructing"
     has_patches = True
     has_pairs, has_points = True, False

@@ -79,6 +79,7 @@ class WarpedPairs:
 
     has_patches = has_pairs = True
     has_points = False
+    unit = "photos"
     action = "warping"
 
     def __init__(self, root: Path, settings: WarpedSettings, parts: Path, *, processes: int = 1, strict: bool = False):
