@@ -98,6 +98,19 @@ def test_the_same_seed_gives_the_same_index():
     np.testing.assert_array_equal(a.vectors, b.vectors)
 
 
+def test_no_photo_is_read_or_translated_twice_as_long_as_its_rows_fit(monkeypatch):
+    rows, read = rows_of_photos(), []
+    size = next(iter(rows.values())).nbytes
+    found = []
+    for kept, further in ((vlad_module.KEPT_BYTES, 0), (5 * size, len(rows) - 5), (0, len(rows))):
+        monkeypatch.setattr(vlad_module, "KEPT_BYTES", kept)
+        read.clear()
+        found.append(VladIndex.build(lambda name: read.append(name) or rows[name], list(rows), clusters=16))
+        assert len(read) == len(rows) + further and set(read) == set(rows)
+    for index in found[1:]:
+        np.testing.assert_array_equal(index.vectors, found[0].vectors)
+
+
 def test_photos_without_descriptors_retrieve_nothing_and_are_not_retrieved():
     rows = {**rows_of_photos(), "blank.jpg": np.zeros((0, WIDTH)), "dark.jpg": np.zeros((9, WIDTH))}
     index = VladIndex.build(rows.__getitem__, list(rows), clusters=8)

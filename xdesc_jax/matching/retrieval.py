@@ -120,7 +120,7 @@ def retrieve(
             return out
         shown = {"queries": len(queries), "database photos": len(known)}
         console.settings(f"xdesc retrieve -> {out}", {**given, **shown}, retrieve)
-        rows = Rows(known, translator)
+        rows = Rows(known, translator, kept_bytes=0)  # the index keeps what it needs again
         track = lambda names: console.track(names, "indexing", "photos")  # noqa: E731
         with claimed(beside(out), "xdesc retrieve", out), Journal(beside(out, ".part"), expected) as journal:
             if len(journal):
@@ -135,7 +135,7 @@ def retrieve(
             )  # fmt: skip
             vectors = index.vectors
             if database:
-                query_rows, made = Rows(queries, translator), []
+                query_rows, made = Rows(queries, translator, kept_bytes=0), []
                 for name in console.track(queries.names, "retrieving", "photos"):
                     of_query = partial(vector_of, lambda n: query_rows(n, space), name, index.centers)
                     made.append(recall(f"query {name}", of_query))

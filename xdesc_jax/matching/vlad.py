@@ -19,6 +19,7 @@ from xdesc_jax.descriptors import unit_rows
 
 CLUSTERS = 64  # vectors of 64 x 128 floats are 32 KB a photo
 SAMPLE_ROWS = 32768  # that the vocabulary is made of
+KEPT_BYTES = 1 << 29  # of their photos, which are not read and translated a second time: 500 of 2000 rows
 MIN_ROWS_A_PHOTO = 64  # of the sample, so that it comes from at most 512 photos
 ITERATIONS = 20
 ROWS_A_CENTRE = 4  # at least, on the average
@@ -67,10 +68,21 @@ class VladIndex:
         Raises:
             ValueError: no photo has a row, or `clusters` is below 1.
         """
-        centers = recall("vocabulary", lambda: vocabulary(rows_of, names, clusters, seed, where))
+        kept: dict[str, np.ndarray] = {}
+
+        def sampled(name: str) -> np.ndarray:
+            rows = rows_of(name)
+            if sum(other.nbytes for other in kept.values()) + rows.nbytes <= KEPT_BYTES:
+                kept[name] = rows
+            return rows
+
+        def again(name: str) -> np.ndarray:
+            return kept.pop(name) if name in kept else rows_of(name)
+
+        centers = recall("vocabulary", lambda: vocabulary(sampled, names, clusters, seed, where))
         vectors = np.zeros((len(names), centers.size), np.float32)
         for at, name in enumerate(track(names)):
-            vectors[at] = recall(f"photo {name}", partial(vector_of, rows_of, name, centers))
+            vectors[at] = recall(f"photo {name}", partial(vector_of, again, name, centers))
         return cls(centers, names, vectors)
 
     def query(self, rows: np.ndarray, k: int) -> list[str]:
