@@ -17,7 +17,8 @@ from xdesc_jax.colmap.bindings.api import pycolmap
 from xdesc_jax.colmap.cameras import choose_intrinsics
 from xdesc_jax.colmap.database_writer import DatabaseWriter
 from xdesc_jax.descriptors import get_spec, unit_rows
-from xdesc_jax.features.keypoints import Keypoints, to_colmap
+from xdesc_jax.features import keypoints
+from xdesc_jax.features.keypoints import Keypoints, from_shapes, to_colmap
 from xdesc_jax.features.store import ImageFeatures, StoreWriter
 from xdesc_jax.files.whole import input_hash
 from xdesc_jax.mapping.build import build_database
@@ -53,6 +54,14 @@ def test_photos_of_all_files_are_there_with_what_they_hold(database, tmp_path):
         assert features.path("b.jpg") == hardnet and features.path("d.jpg") == database
         assert features.image_size("d.jpg") == (64, 48) and features.image_size("a.jpg") == (99, 99)
         assert "x.jpg" not in features and len(features) == 5
+
+
+def test_shapes_of_keypoints_are_computed_once_a_photo(database, monkeypatch):
+    asked = []
+    monkeypatch.setattr(keypoints, "from_shapes", lambda xy, shapes: asked.append(len(xy)) or from_shapes(xy, shapes))
+    with FeatureSet([database]) as features:
+        features.read("d.jpg"), features.frames("d.jpg")
+    assert asked == [3, 3]
 
 
 def test_one_path_is_a_list_of_one(database):

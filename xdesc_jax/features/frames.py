@@ -18,7 +18,7 @@ from typing import Protocol
 
 import numpy as np
 
-from xdesc_jax.features.keypoints import from_colmap, read_shapes
+from xdesc_jax.features.keypoints import Keypoints, from_colmap, read_shapes
 from xdesc_jax.networks.frames import MOST_TURN
 
 # How wide ORB's patch is. AP on the Oxford sequences with SIFT keypoints: .43 at 12 or 13.5 sigma, .45 at 18.
@@ -66,21 +66,23 @@ def of_usable(frames: np.ndarray | None, usable: np.ndarray) -> np.ndarray | Non
     return None if frames is None else np.where(usable[:, None], frames, np.float32(1)).astype(np.float32)
 
 
-def has_frames(columns: np.ndarray) -> bool:
-    """Whether COLMAP's keypoints [N, 2 | 4 | 6] say more than where they are.
+def has_frames(columns: np.ndarray, keypoints: Keypoints) -> bool:
+    """Whether COLMAP's keypoints [N, 2 | 4 | 6], and what `from_colmap` reads in them, say more than where they are.
 
     COLMAP writes features that have none, as ALIKED's, with sigma 1 and orientation 0 throughout.
     """
     if columns.shape[1] == 2:
         return False
-    keypoints = from_colmap(columns)
     plain = (keypoints.scales == 1) & (keypoints.oris == 0) if keypoints.affine is None else np.zeros(1, bool)
     return not (len(plain) and plain.all())
 
 
 def of_colmap(columns: np.ndarray) -> np.ndarray | None:
     """Frames of COLMAP's keypoints, float32 [N, 2 | 4 | 6]; None where they have none."""
-    return of_features(from_colmap(columns)) if has_frames(columns) else None
+    if columns.shape[1] == 2:
+        return None
+    keypoints = from_colmap(columns)
+    return of_features(keypoints) if has_frames(columns, keypoints) else None
 
 
 def of_opencv(sizes: np.ndarray, angles_deg: np.ndarray, sigmas: float = 2.0) -> np.ndarray:

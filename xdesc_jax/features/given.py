@@ -101,7 +101,7 @@ class KeypointFile:
         columns = self._reader.keypoints(name)
         with _located(where):
             points = from_colmap(columns)
-            if len(columns) and not has_frames(columns):
+            if len(columns) and not has_frames(columns, points):
                 if self._framed:
                     raise ValueError("the database holds positions alone, as of ALIKED; patches need scales, too")
                 points = positions(points.xy)

@@ -245,7 +245,7 @@ class FeatureSet:
         if len(rows) != len(keypoints):
             told = f"{counted(len(keypoints), 'keypoint')} and {counted(len(rows), 'descriptor')}"
             raise ValueError(f"{reader.path}: {name!r} has {told}")
-        shapes = (keypoints.scales, keypoints.oris, keypoints.affine) if has_frames(columns) else ()
+        shapes = (keypoints.scales, keypoints.oris, keypoints.affine) if has_frames(columns, keypoints) else ()
         return ImageFeatures(keypoints.xy, rows, np.asarray(rows.any(axis=1)), reader.image_size(name), *shapes)
 
     def _reader(self, name: str) -> FeatureStore | DatabaseReader:
