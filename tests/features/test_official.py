@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import http.server
+import subprocess
 import sys
 import threading
 import zipfile
@@ -378,3 +379,9 @@ def test_offline_the_error_is_one_line_at_the_command_line(tfeat_file, tmp_path,
     shown = capsys.readouterr().err
     assert "error: the official weights of 'tfeat' cannot be downloaded" in shown and "Traceback" not in shown
     assert nothing_installed(data)
+
+
+def test_what_looks_weights_up_loads_nothing_of_the_network():
+    names = "import sys, xdesc_jax.matching.match; print({'ssl', 'http.client', 'urllib.request'} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", names], capture_output=True, text=True, check=True)
+    assert found.stdout == "set()\n"

@@ -13,11 +13,9 @@ import json as json_text
 import os
 import shutil
 import tempfile
-import urllib.request
 import zipfile
 import zlib
 from collections.abc import Mapping
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -300,6 +298,9 @@ def _download(name: str, release: Release, path: Path) -> Path:
     Raises:
         ConnectionError: it cannot be fetched whole.
     """
+    import urllib.request  # it loads ssl, which takes longer than all else that names are looked up with
+    from http.client import HTTPException
+
     try:
         # Some servers turn urllib's own name away.
         request = urllib.request.Request(release.address, headers={"User-Agent": "xdesc-jax"})
