@@ -131,7 +131,7 @@ def test_an_unreadable_photo_is_left_out_with_a_warning_or_stops_a_strict_run(ph
     records_beam(tmp_path / "out", photos=root, **SETTINGS)
     assert same_files(tmp_path / "out", tmp_path / "local")
     printed = " ".join(record.getMessage() for record in caplog.records)
-    assert "left out: " in printed and "bad.png" in printed and "1 of 3 photos have no valid row" in printed
+    assert printed.count("bad.png") == 1 and "left out: " in printed and "no valid row" not in printed
     with pytest.raises(ValueError, match=r"bad\.png"):
         records_beam(tmp_path / "strict", photos=root, strict=True, **SETTINGS)
     assert not (tmp_path / "strict").exists()

@@ -100,7 +100,8 @@ class Pipeline:
             if photo.unreadable:
                 console.warn(f"left out: {photo.unreadable}")
         plan = plan_counted(photos, settings)
-        warn_without_rows(source.names, plan, source.unit, settings.validation_share)
+        readable = [photo.name for photo in photos if not photo.unreadable]  # the others have been told
+        warn_without_rows(readable, plan, source.unit, settings.validation_share)
 
         def move(folder: Path) -> None:
             for split, deal in plan.deals.items():

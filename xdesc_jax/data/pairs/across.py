@@ -15,11 +15,10 @@ import numpy as np
 from xdesc_jax.colmap.model_arrays import NO_POINT
 from xdesc_jax.data import views
 from xdesc_jax.data.pairs.warped import mutual
-from xdesc_jax.features.keypoints import Keypoints, positions
+from xdesc_jax.features.keypoints import Keypoints, from_colmap, positions
 from xdesc_jax.features.warp import carry, project
 from xdesc_jax.files.whole import input_hash, read_json
 
-ORIGIN_PX = 0.5  # COLMAP's centre of the first pixel
 OWN_PX = 1.0  # keypoints of a model's photo that lie no further off, row by row, are those that it was made of
 
 Photo = tuple[str, str]  # its name, and that of a set of keypoints
@@ -120,7 +119,7 @@ def _of_model(path: Path, photos: Sequence[Photo], read: Callable[[Photo], Keypo
         if photo[0] not in registered:
             continue
         keypoints, seen = read(photo), np.flatnonzero(model.view == registered[photo[0]])
-        at, rows, numbers = model.xy[seen] - ORIGIN_PX, model.keypoint[seen], model.point[seen]
+        at, rows, numbers = from_colmap(model.xy[seen]).xy, model.keypoint[seen], model.point[seen]
         if rows.max(initial=-1) < len(keypoints) and (np.abs(keypoints.xy[rows] - at) <= OWN_PX).all():
             found[photo] = np.full(len(keypoints), NO_POINT, np.int32)
             found[photo][rows] = numbers
