@@ -11,7 +11,16 @@ import sys
 import numpy as np
 import pytest
 
-from xdesc_jax.files.whole import already_done, atomic, config_hash, read_json, recorded, staged, write_json
+from xdesc_jax.files.whole import (
+    already_done,
+    atomic,
+    config_hash,
+    read_json,
+    recorded,
+    remove_left,
+    staged,
+    write_json,
+)
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
@@ -61,6 +70,19 @@ def test_a_staged_file_has_its_own_name_and_appears_when_it_is_whole(tmp_path):
         assert temporary.name == "result.npz" and not target.exists()
         temporary.write_text("whole")
     assert target.read_text() == "whole" and list(target.parent.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("write", [atomic, staged])
+def test_what_is_left_of_a_file_is_not_what_another_of_a_longer_name_is_writing(tmp_path, write):
+    with write(tmp_path / "map.2") as temporary:
+        temporary.write_text("half")
+        remove_left(tmp_path / "map")
+        assert temporary.read_text() == "half"
+        remove_left(tmp_path / "map.2")
+        assert not temporary.exists()
+        temporary.parent.mkdir(exist_ok=True)
+        temporary.write_text("whole")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("map.2", "whole")]
 
 
 def test_cut_json_is_named(tmp_path):

@@ -64,7 +64,7 @@ def staged(path: Path | str) -> Iterator[Path]:
     path = Path(path)
     dry_run.output(path, _state(path, overwrite=True))
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(".partial", f".{path.name}.{os.getpid()}.", path.parent) as folder:
+    with tempfile.TemporaryDirectory(".partial", f".{path.name}.{os.getpid()}-", path.parent) as folder:
         temporary = Path(folder) / path.name
         with _told_of(path, temporary, Path(folder).name):
             yield temporary
@@ -104,7 +104,7 @@ def _told_of(path: Path, temporary: Path, mark: str) -> Iterator[None]:
 
 def remove_left(path: Path) -> None:
     """Removes what killed processes left of `path` in `atomic` or `staged`; for who works on it alone (see `claim`)."""
-    left = re.compile(rf"\.{re.escape(path.name)}\.\d+(\.\w+)?\.partial(-\w+)?")  # SQLite's, too
+    left = re.compile(rf"\.{re.escape(path.name)}\.\d+(-\w+)?\.partial(-\w+)?")  # SQLite's, too; not of NAME.7
     for other in path.parent.glob(".*.partial*"):
         if left.fullmatch(other.name):
             with contextlib.suppress(OSError):  # of another user
