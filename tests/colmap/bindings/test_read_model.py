@@ -91,6 +91,10 @@ def test_a_camera_that_cannot_be_is_told_where_its_photo_is_needed(tmp_path):
     made.write(tmp_path)
     with pytest.raises(ValueError, match="camera 3: focal length"):
         read_model(tmp_path)
+    made.add_point3D(np.zeros(3), pycolmap.Track())  # of a cloud that no photo is said to see
+    made.write(tmp_path)
+    with pytest.raises(ValueError, match="camera 3: focal length"):
+        read_model(tmp_path)
 
 
 @pytest.mark.parametrize("values", ["NaN", "inf"])

@@ -104,23 +104,23 @@ def open_model(path: Path) -> pycolmap.Reconstruction:
         return _open(folder, path)
 
 
-def _with_camera(
-    images: list[pycolmap.Image], model: pycolmap.Reconstruction, path: Path, has_points: bool
-) -> list[pycolmap.Image]:
-    """The photos but those whose camera cannot be and that see none of the points: COLMAP leaves such in small models.
+def _with_camera(images: list[pycolmap.Image], model: pycolmap.Reconstruction, path: Path) -> list[pycolmap.Image]:
+    """The photos but those whose camera cannot be and that see no point, where others do: COLMAP leaves such in small
+    models.
 
     Raises:
         ValueError: a camera that cannot be, of a photo that is needed.
     """
-    lost = set()
+    lost, seeing = set(), {image.camera_id for image in images if image.num_points3D}
     for camera_id in dict.fromkeys(image.camera_id for image in images):
         try:
             check_camera(plain_camera(model.cameras[camera_id]), f"{path}: camera {camera_id}")
         except ValueError as error:
-            of = [image for image in images if image.camera_id == camera_id]
-            if not has_points or any(image.num_points3D for image in of):
+            if camera_id in seeing or not seeing:
                 raise
-            console.warn(f"left out: {of[0].name!r}, which sees no point ({error})")
+            for image in images:
+                if image.camera_id == camera_id:
+                    console.warn(f"left out: {image.name!r}, which sees no point ({error})")
             lost.add(camera_id)
     return [image for image in images if image.camera_id not in lost]
 
@@ -245,7 +245,7 @@ def _read(folder: Path, path: Path, rows_of: list[np.ndarray] | None) -> Model:
         point_ids, points = read_points(binary)
         _check_finite(points, f"{path}: a point")
         keypoints_of = read_keypoints(binary)
-    images = _with_camera(images, model, path, has_points=len(points) > 0)
+    images = _with_camera(images, model, path)
     poses = [image.cam_from_world() for image in images]
     rotations = np.array([pose.rotation.matrix() for pose in poses])
     translations = np.array([pose.translation for pose in poses])
