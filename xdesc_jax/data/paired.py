@@ -109,15 +109,16 @@ class PairedStores:
     def _points(self) -> Points | None:
         if self._across is None:
             return None
-        framed = {}
+        framed, sizes = {}, {}
         for label, stores in self._sets.items():
             for name in stores[0].names:
-                framed[name, label] = next((s for s in stores if s.frames(name)), stores[0]).path
+                of = next((s for s in stores if s.frames(name)), stores[0])
+                framed[name, label], sizes[name] = of.path, of.image_size(name)
         with contextlib.ExitStack() as stack:
             files = {p: stack.enter_context(KeypointFile(p, framed=False)) for p in set(framed.values())}
             photos = console.track(framed.items(), "comparing", "photos", len(framed))
             keypoints = {photo: files[of].read(photo[0]).keypoints for photo, of in photos}
-        return points_across(self._across, list(framed), keypoints.__getitem__)
+        return points_across(self._across, list(framed), keypoints.__getitem__, sizes)
 
 
 @dataclasses.dataclass(frozen=True)

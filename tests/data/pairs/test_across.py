@@ -7,7 +7,9 @@ import json
 import numpy as np
 import pytest
 
+from tests.support import foreign_scenes
 from tests.support.exact_scene import make_scene
+from xdesc_jax.colmap.bindings.api import pycolmap
 from xdesc_jax.data import open_source
 from xdesc_jax.data.pairs.across import NO_POINT, points_across
 from xdesc_jax.data.records import records
@@ -101,6 +103,28 @@ def test_keypoints_of_a_models_photos_have_the_numbers_of_its_points(tmp_path):
         np.testing.assert_array_equal(found[name, "net"], numbers[name, ""][rows[name]])
 
 
+def test_no_two_keypoints_of_a_photo_are_of_one_point_of_a_model(tmp_path):
+    """Where a photo observes a point twice, the keypoint nearest to where it projects is; sets have points of their
+    own."""
+    scene = make_scene(points=60)
+    name = scene.names[0]
+    seen = np.flatnonzero(scene.point[name] >= 0)[0]
+    free = np.flatnonzero(scene.point[name] < 0)[0]
+    image = next(image for image in scene.model.images.values() if image.name == name)
+    scene.model.add_observation(scene.point[name][seen], pycolmap.TrackElement(image.image_id, free))
+    model = scene.write_model(tmp_path / "model")
+    own = {(name, label): positions(scene.xy[name] - 0.5) for name in scene.names for label in ("a", "b")}
+    numbers = points_across(model, sorted(own), own.__getitem__)
+    assert numbers[name, "a"][free] == NO_POINT != numbers[name, "a"][seen]
+    for values in numbers.values():
+        assert len(np.unique(values[values >= 0])) == (values >= 0).sum() == 60
+    assert set(numbers[name, "a"]) & set(numbers[scene.names[1], "a"]) - {NO_POINT}
+    assert set(numbers[name, "a"]) & set(numbers[scene.names[1], "b"]) == {NO_POINT}
+    alone = [(name, "a"), (name, "b")]
+    with pytest.raises(ValueError, match="no point is shown by keypoints of two photos"):
+        points_across(model, alone, own.__getitem__)
+
+
 def test_what_says_nothing_of_the_photos_is_refused(viewed, tmp_path):
     path, shown = viewed
     read = {(name, ""): Keypoints(*values) for name, values in shown.items()}.__getitem__
@@ -111,8 +135,9 @@ def test_what_says_nothing_of_the_photos_is_refused(viewed, tmp_path):
     with pytest.raises(ValueError, match=r"views.json: no point is shown by keypoints of two photos, of 2 that"):
         points_across(path, [("a/0.png", ""), ("sub/b/1.png", "")], read)
     damaged = tmp_path / "damaged.json"
-    for content in ("[]", '{"files": {"a/0.png": {"photo": "a.jpg"}}}', '{"files": {"a": {"homography": [1]}}}'):
-        damaged.write_text(content)
+    flat, nan = ({"photo": "b", "homography": np.diag([1, x, 1]).tolist()} for x in (0, np.nan))
+    for files in ([], {"a": {"photo": "a.jpg"}}, {"a": {"homography": [1]}}, {"a": flat}, {"a": nan}):
+        damaged.write_text(json.dumps({"files": files}))
         with pytest.raises(ValueError, match=r"damaged.json: not what `xdesc views` writes"):
             points_across(damaged, [("a/0.png", "")], read)
     with pytest.raises(FileNotFoundError, match="holds no COLMAP model"):
@@ -150,6 +175,37 @@ def test_records_say_which_rows_are_of_one_point(viewed, stores, tmp_path, way):
         assert len(set(of)) == len(of) and len({name.rsplit("/", 1)[0] for name in of}) == 1
     without = records(tmp_path / "without", paired=stores, validation_share=0, seed=4, **way)
     assert not without.has_points and "point" not in without.columns and without.config_hash != made.config_hash
+
+
+@pytest.mark.parametrize(("program", "lens"), [("nvm", "plain"), ("openmvg", "pinhole"), ("opensfm", "perspective")])
+def test_a_model_of_another_program_is_read_with_the_photos_sizes_of_the_features(tmp_path, program, lens):
+    true = foreign_scenes.true_scene()
+    model, seen = foreign_scenes.WRITERS[program](tmp_path, true, lens)
+    names, count = foreign_scenes.NAMES, len(true.points)
+    xy = np.array([[seen[view, i] for i in range(count)] for view in range(len(names))]) - 0.5
+    paths = tuple(tmp_path / f"{name}.h5" for name in ("brief", "orb"))
+    for path in paths:
+        with StoreWriter(path, spec := get_spec(path.stem)) as writer:
+            rows = np.random.default_rng(0).integers(1, 255, (count, spec.stored_width)).astype(np.uint8)
+            for view, name in enumerate(names):
+                writer.write(name, ImageFeatures(np.float32(xy[view]), rows, np.ones(count, bool), foreign_scenes.SIZE))
+    made = records(tmp_path / "out", paired=paths, across=model, validation_share=0, format="npy")
+    (rows,) = open_source(made.path, "train", 4 * count, columns=["orb", "point"], shuffle=False).epoch(0)
+    points, counts = np.unique(rows["point"], return_counts=True)
+    assert points.tolist() == list(range(count)) and (counts == 4).all()
+
+
+def test_a_copy_of_what_says_so_is_the_same_and_another_is_told(viewed, stores, tmp_path):
+    asked = {"paired": stores, "format": "npy"}
+    with pytest.raises(FileNotFoundError, match=r"none.json: no such views.json or model"):
+        records(tmp_path / "out", across=tmp_path / "none.json", **asked)
+    made = records(tmp_path / "out", across=viewed[0], **asked)
+    copy = tmp_path / "copy.json"
+    copy.write_text(viewed[0].read_text())
+    assert records(tmp_path / "out", across=copy, **asked).config_hash == made.config_hash
+    copy.write_text(viewed[0].read_text() + " ")
+    with pytest.raises(FileExistsError, match=r"another configuration \(across: other content\)"):
+        records(tmp_path / "out", across=copy, **asked)
 
 
 def test_across_is_for_feature_files(tmp_path):
