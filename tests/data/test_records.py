@@ -66,6 +66,23 @@ def test_by_folder_all_rows_of_a_folder_are_in_one_split(tmp_path):
         records(tmp_path / "out", paired=paths, format="npy", validation_share=0.5)
 
 
+def test_photos_of_one_folder_and_sets_of_one_photo_are_told_to_be_in_one_split(tmp_path, caplog):
+    for name in ("own", "net"):
+        (tmp_path / name).mkdir()
+    stores = [
+        write_store(tmp_path / folder / f"{name}.h5", name, {f"place/{photo}.jpg": 9 for photo in photos})
+        for folder, photos in (("own", "ab"), ("net", "ab"))
+        for name in ("brief", "sift")
+    ]
+    records(tmp_path / "one", paired=stores[:2], format="npy", split_by="folder")
+    assert "all rows are in train: folders are not divided" in caplog.text
+    for path in stores:
+        write_store(path, path.stem, {"place/a.jpg": 9})
+    caplog.clear()
+    info = records(tmp_path / "two", paired=(tmp_path / "own", tmp_path / "net"), format="npy")
+    assert len(info.photos) == 2 and "all rows are in train: photos are not divided" in caplog.text
+
+
 def test_by_folder_a_photo_in_none_is_refused_before_any_work(tmp_path):
     counts = {"a/1.jpg": 9, "loose.jpg": 9}
     paths = tuple(write_store(tmp_path / f"{n}.h5", n, counts) for n in ("brief", "sift"))

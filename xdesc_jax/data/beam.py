@@ -101,7 +101,7 @@ class Pipeline:
                 console.warn(f"left out: {photo.unreadable}")
         plan = plan_counted(photos, settings)
         readable = [photo.name for photo in photos if not photo.unreadable]  # the others have been told
-        warn_without_rows(readable, plan, source.unit, settings.validation_share)
+        warn_without_rows(readable, plan, source.unit, settings)
 
         def move(folder: Path) -> None:
             for split, deal in plan.deals.items():

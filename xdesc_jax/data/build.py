@@ -118,7 +118,7 @@ def build(out: Path, source: RowSource, work: Path, settings: RecordSettings, co
     for name, rows in console.track(source.rows(), source.action, source.unit, len(source.names)):
         counts[name] = len(settings.keep(len(rows[KEYPOINT]), name))
     plan = plan_rows(source.names, counts, settings, source.unit)
-    warn_without_rows(list(counts), plan, source.unit, settings.validation_share)  # what was left out has been told
+    warn_without_rows(list(counts), plan, source.unit, settings)  # what was left out has been told
     columns = columns_from(source)
     with contextlib.ExitStack() as stack:
         spreaders = {
@@ -132,11 +132,12 @@ def build(out: Path, source: RowSource, work: Path, settings: RecordSettings, co
         return publish(out, work, write, source, settings.format, plan, config)
 
 
-def warn_without_rows(names: Sequence[str], plan: Plan, unit: str, validation_share: float) -> None:
+def warn_without_rows(names: Sequence[str], plan: Plan, unit: str, settings: RecordSettings) -> None:
     """Warns of those photos, or places, that have no row, and of a split that has none."""
-    if len(plan.split_of) == 1 and validation_share > 0:
-        (split,) = plan.split_of.values()
-        console.warn(f"all rows are in {split}: {unit} are not divided, and training asks for two or more")
+    splits = set(plan.split_of.values())
+    if len(splits) == 1 and settings.validation_share > 0:
+        whole = "folders" if settings.split_by == "folder" else unit
+        console.warn(f"all rows are in {splits.pop()}: {whole} are not divided, and training asks for two or more")
     if without := [name for name in names if name not in plan.split_of]:
         console.warn(f"{len(without)} of {len(names)} {unit} have no valid row, first {without[:5]}")
 
