@@ -121,6 +121,11 @@ def records(
         builder, by_what = pipeline.build, {"beam": beam, "beam_options": pipeline.options}
     elif runner != LOCAL or beam_options:
         raise ValueError("--runner and --beam-options are a pipeline's: they need --beam")
+    if across is not None and split_by == "photo" and validation_share:
+        console.warn(
+            "--across: photos of one point may be in different splits, and their rows then have no other to be matched "
+            "with; --split-by folder keeps those of a folder together"
+        )
     work = work_folder(out)
     with origin.open(work / "parts", max_rows_per_photo, seed, processes, strict) as source:
         shown = {**origin.shown(len(source.names)), "processes": processes, "strict": strict, "runner": runner}

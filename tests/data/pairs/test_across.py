@@ -208,6 +208,13 @@ def test_a_copy_of_what_says_so_is_the_same_and_another_is_told(viewed, stores, 
         records(tmp_path / "out", across=copy, **asked)
 
 
+def test_photos_of_a_point_in_different_splits_are_warned_of(viewed, stores, tmp_path, caplog):
+    for number, settings in enumerate(({"split_by": "folder"}, {"validation_share": 0}, {})):
+        assert "--split-by folder" not in caplog.text
+        records(tmp_path / str(number), paired=stores, across=viewed[0], format="npy", **settings)
+    assert "--split-by folder" in caplog.text
+
+
 def test_across_is_for_feature_files(tmp_path):
     with pytest.raises(ValueError, match="--across is for --paired feature files"):
         records(tmp_path / "out", photos=tmp_path, across=tmp_path / "views.json")
