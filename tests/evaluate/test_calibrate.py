@@ -237,7 +237,7 @@ def test_a_stopped_calibration_goes_on_and_ends_as_an_undisturbed_one(
     searched.done, searched.until = 0, None
     with caplog.at_level("INFO", "xdesc_jax"):
         assert cli.main(words(out)) == 0
-    assert searched.done == 2 * 8 and "going on: 2 of 4 pairs are matched already" in caplog.text
+    assert searched.done == 2 * 8 and "going on: 2 of 4 pairs finished already" in caplog.text
     names = ["m.safetensors", "m.safetensors.ratios.json"]
     assert sorted(path.name for path in out.parent.iterdir()) == names
     for name in names:

@@ -10,21 +10,22 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from xdesc_jax import console
 from xdesc_jax.descriptors import DescriptorSpec
-from xdesc_jax.evaluate.homography import Comparison, Result, compared
+from xdesc_jax.evaluate.finished import left_of, of_pairs
+from xdesc_jax.evaluate.homography import Comparison, Result, compared, measures_of
 from xdesc_jax.evaluate.measures import CORRECT_PX, Measures
 from xdesc_jax.evaluate.photos import Photos, check_photos, check_specs, opened
 from xdesc_jax.evaluate.repeatability import Repeatability, mean, repeatability
 from xdesc_jax.evaluate.scenes import PhotoPair, Scene
 from xdesc_jax.features.frames import of_features
 from xdesc_jax.features.store import FeatureStore
+from xdesc_jax.files.journal import Entry, Journal
 from xdesc_jax.translation.translator import EMBEDDING, Translator
 
 
@@ -119,6 +120,7 @@ def evaluate_across(
     queries: Mapping[str, Path | str],
     databases: Mapping[str, Path | str],
     translator: Translator | None = None,
+    journal: Journal | None = None,
 ) -> Across:
     """Matches every pair of every scene, with the query photo of each file and the database photo of each other.
 
@@ -126,6 +128,7 @@ def evaluate_across(
         scenes: photo pairs with homographies; photo names are those in the feature files.
         queries, databases: feature file of each descriptor, each with keypoints of its own; a file holds both photos.
         translator: gives the translated and joint rows; without it there are none.
+        journal: of a run that may be stopped, made with a hash of all the others; what it has is not measured again.
 
     Raises:
         ValueError: files that lack a photo or the size of one, whose rows do not fit their spec, or whose width or
@@ -139,19 +142,21 @@ def evaluate_across(
         for stores in files.values():
             check_photos(scenes, stores)
             check_specs(stores, translator)
-        work = _planned(files["query"], files["database"], scenes, translator)
+        planned = _planned(files["query"], files["database"], scenes, translator)
+
+        def work(finished: int) -> Iterator[Entry]:
+            for _, pair in left_of(scenes, finished):
+                yield {"sides": [_measured(each, pair, translator) for each in planned]}
+
         measured: dict[tuple[str, Comparison], dict[str, dict[str, Measures]]] = {}
         repeated: dict[Sides, dict[str, dict[str, Repeatability]]] = {}
-        for scene, pair in console.track([(s, p) for s in scenes for p in s.pairs], "evaluating", "pairs"):
-            for each in work:
-                query, database = each.query.photos[pair.query], each.database.photos[pair.database]
-                for comparison in each.plan:
+        for scene, photo, entry in of_pairs(scenes, work, journal):
+            for each, found in zip(planned, entry["sides"], strict=True):
+                for comparison, fields in zip(each.plan, found["measures"], strict=True):
                     by_scene = measured.setdefault((each.sides.files, comparison), {})
-                    found = compared(comparison, query, database, pair, translator)
-                    by_scene.setdefault(scene.name, {})[pair.database] = found
-                sizes = _sizes(pair, each.query.store, each.database.store)
-                of_scene = repeated.setdefault(each.sides, {}).setdefault(scene.name, {})
-                of_scene[pair.database] = _repeated(query.xy, database.xy, pair, *sizes)
+                    by_scene.setdefault(scene, {})[photo] = measures_of(fields)
+                of_scene = repeated.setdefault(each.sides, {}).setdefault(scene, {})
+                of_scene[photo] = Repeatability(**found["repeatability"])
     results: dict[str, list[Result]] = {"across": [], "query": [], "database": []}
     for (side, comparison), pairs in measured.items():
         results[side].append(Result(comparison, pairs))
@@ -170,6 +175,14 @@ class _Work(NamedTuple):
     query: _File
     database: _File
     plan: list[Comparison]
+
+
+def _measured(work: _Work, pair: PhotoPair, translator: Translator | None) -> Entry:
+    """The figures of one pair, JSON-like."""
+    query, database = work.query.photos[pair.query], work.database.photos[pair.database]
+    measures = [compared(comparison, query, database, pair, translator) for comparison in work.plan]
+    repeated = _repeated(query.xy, database.xy, pair, *_sizes(pair, work.query.store, work.database.store))
+    return {"measures": [dataclasses.asdict(m) for m in measures], "repeatability": dataclasses.asdict(repeated)}
 
 
 def _planned(

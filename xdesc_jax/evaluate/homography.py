@@ -8,17 +8,19 @@ descriptors are the ones translated. Reads feature files alone: extraction is th
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from xdesc_jax import console
 from xdesc_jax.descriptors import DescriptorSpec
+from xdesc_jax.evaluate.finished import left_of, of_pairs
 from xdesc_jax.evaluate.measures import CORRECT_PX, RATIO, GroundTruth, Measures, mean, measure
 from xdesc_jax.evaluate.photos import Photo, Photos, Translates, check_photos, check_specs, opened
 from xdesc_jax.evaluate.scenes import PhotoPair, Scene
+from xdesc_jax.files.journal import Entry, Journal
 from xdesc_jax.matching import nearest as matching
 
 Mode = Literal["native", "translated", "joint", "naive"]
@@ -72,20 +74,21 @@ class Result:
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Result:
         """The inverse of `to_dict`, also after a way through JSON; older files know no calibrated ratio."""
-
-        def measures(fields: Mapping[str, Any]) -> Measures:
-            uncalibrated = {
-                "ratio": RATIO,
-                "calibrated_correct": fields["correct"],
-                "calibrated_precision": fields["precision"],
-            }
-            return Measures(**{**uncalibrated, **fields, "mma": tuple(fields["mma"])})
-
         pairs = {
-            scene: {name: measures(fields) for name, fields in found["pairs"].items()}
+            scene: {name: measures_of(fields) for name, fields in found["pairs"].items()}
             for scene, found in value["scenes"].items()
         }
         return cls(Comparison(value["mode"], value["source"], value["target"]), pairs)
+
+
+def measures_of(fields: Mapping[str, Any]) -> Measures:
+    """The inverse of `dataclasses.asdict`, also after a way through JSON; older files know no calibrated ratio."""
+    uncalibrated = {
+        "ratio": RATIO,
+        "calibrated_correct": fields["correct"],
+        "calibrated_precision": fields["precision"],
+    }
+    return Measures(**{**uncalibrated, **fields, "mma": tuple(fields["mma"])})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,6 +150,7 @@ def evaluate(
     stores: Mapping[str, Path | str],
     translator: Translates | None = None,
     plan: Sequence[Comparison] | None = None,
+    journal: Journal | None = None,
 ) -> list[Result]:
     """Matches every pair of every scene under each comparison.
 
@@ -155,6 +159,7 @@ def evaluate(
         stores: feature file of each descriptor; all hold the same keypoints.
         translator: gives the translated and joint rows; without it there are none.
         plan: the comparisons to make; all that are possible by default.
+        journal: of a run that may be stopped, made with a hash of all the others; what it has is not measured again.
 
     Returns:
         One result per comparison, in the order of `plan`.
@@ -162,11 +167,20 @@ def evaluate(
     Raises:
         ValueError: see `search`.
     """
-    found: dict[Comparison, dict[str, dict[str, Measures]]] = {}
-    for s in search(scenes, stores, translator, plan):
+
+    def measured(s: Searched) -> Measures:
         ratio = _ratio(s.comparison, translator)
-        measures = measure(s.truth, s.nearest, s.ratios, s.mutual, s.mutual_ratios, ratio)
-        found.setdefault(s.comparison, {}).setdefault(s.scene, {})[s.database] = measures
+        return measure(s.truth, s.nearest, s.ratios, s.mutual, s.mutual_ratios, ratio)
+
+    def work(finished: int) -> Iterator[Entry]:
+        for of_pair in searched_pairs(scenes, stores, translator, plan, finished):
+            as_dict = dataclasses.asdict
+            yield {"measures": [[dataclasses.astuple(s.comparison), as_dict(measured(s))] for s in of_pair]}
+
+    found: dict[Comparison, dict[str, dict[str, Measures]]] = {}
+    for scene, database, entry in of_pairs(scenes, work, journal):
+        for comparison, fields in entry["measures"]:
+            found.setdefault(Comparison(*comparison), {}).setdefault(scene, {})[database] = measures_of(fields)
     return [Result(comparison, pairs) for comparison, pairs in found.items()]
 
 
@@ -175,8 +189,9 @@ def search(
     stores: Mapping[str, Path | str],
     translator: Translates | None = None,
     plan: Sequence[Comparison] | None = None,
+    finished: int = 0,
 ) -> Iterator[Searched]:
-    """The searches behind `evaluate`, pair by pair; same arguments.
+    """The searches behind `evaluate`, pair by pair; same arguments, but for how many of the first pairs to leave out.
 
     Raises:
         ValueError: feature files whose photos or keypoints differ, that lack a photo, whose rows do not fit
@@ -187,14 +202,25 @@ def search(
         check_specs(given, translator)
         if plan is None:
             plan = comparisons({name: store.spec for name, store in given.items()}, translator)
-        todo = [(scene, pair) for scene in scenes for pair in scene.pairs]
         photos = Photos(given, translator)
-        for scene, pair in console.track(todo, "evaluating", "pairs"):
+        for scene, pair in left_of(scenes, finished):
             query, database = photos[pair.query], photos[pair.database]
             truth = GroundTruth.of(query.xy, database.xy, pair.correspondence)
             for comparison in plan:
                 found = _search(*_sides(comparison, query, database))
                 yield Searched(comparison, scene.name, pair.database, truth, *found)
+
+
+def searched_pairs(
+    scenes: Sequence[Scene],
+    stores: Mapping[str, Path | str],
+    translator: Translates | None,
+    plan: Sequence[Comparison] | None,
+    finished: int,
+) -> Iterator[list[Searched]]:
+    """What `search` finds, the comparisons of a pair together; same arguments."""
+    searched = search(scenes, stores, translator, plan, finished)
+    return (list(found) for _, found in itertools.groupby(searched, lambda s: (s.scene, s.database)))
 
 
 def compared(

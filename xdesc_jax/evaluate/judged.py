@@ -7,18 +7,16 @@ matches are correct, at which ratio.
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from xdesc_jax import console
-from xdesc_jax.evaluate.homography import Comparison, Searched, Translates, search
+from xdesc_jax.evaluate.finished import of_pairs
+from xdesc_jax.evaluate.homography import Comparison, Searched, Translates, searched_pairs
 from xdesc_jax.evaluate.measures import CORRECT_PX
 from xdesc_jax.evaluate.scenes import Scene
-from xdesc_jax.files.journal import Journal
+from xdesc_jax.files.journal import Entry, Journal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,24 +61,12 @@ def judge_all(
         In the order of `search`, in whatever runs the pairs were searched.
     """
 
-    def key(scene: str, database: str) -> str:
-        return json.dumps([scene, database])
+    def work(finished: int) -> Iterator[Entry]:
+        for found in searched_pairs(scenes, stores, translator, plan, finished):
+            judged = [Judged.of(s) for s in found]
+            arrays = {f"{i} {part}": getattr(j, part) for i, j in enumerate(judged) for part in ("ratios", "correct")}
+            yield {**arrays, "findable": [j.findable for j in judged]}
 
-    left = []
-    for scene in scenes:
-        pairs = tuple(pair for pair in scene.pairs if key(scene.name, pair.database) not in journal)
-        left += [dataclasses.replace(scene, pairs=pairs)] if pairs else []
-    if len(journal):
-        console.info(
-            f"going on: {len(journal)} of {sum(len(scene.pairs) for scene in scenes)} pairs are matched already"
-        )
-    searched = search(left, stores, translator, plan) if left else iter(())
-    for (name, database), found in itertools.groupby(searched, lambda s: (s.scene, s.database)):
-        judged = [Judged.of(s) for s in found]
-        arrays = {f"{i} {part}": getattr(j, part) for i, j in enumerate(judged) for part in ("ratios", "correct")}
-        journal.add(key(name, database), {**arrays, "findable": [j.findable for j in judged]})
-    for scene in scenes:
-        for pair in scene.pairs:
-            entry = journal[key(scene.name, pair.database)]
-            for i, comparison in enumerate(plan):
-                yield Judged(comparison, entry[f"{i} ratios"], entry[f"{i} correct"], entry["findable"][i])
+    for _, _, entry in of_pairs(scenes, work, journal):
+        for i, comparison in enumerate(plan):
+            yield Judged(comparison, entry[f"{i} ratios"], entry[f"{i} correct"], entry["findable"][i])

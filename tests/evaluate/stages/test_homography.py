@@ -8,11 +8,16 @@ import sys
 import h5py
 import pytest
 
-from xdesc_jax import cli, descriptors
+from tests.support.in_use import check_refused_while_in_use
+from tests.support.stopped import Calls, Stopped
+from xdesc_jax import cli, console, descriptors
+from xdesc_jax.evaluate import finished
+from xdesc_jax.evaluate import homography as comparing
 from xdesc_jax.evaluate.calibrate import calibrate
 from xdesc_jax.evaluate.homography import Comparison
 from xdesc_jax.evaluate.stages import homography as command
 from xdesc_jax.evaluate.stages.homography import computable, given_stores, homography
+from xdesc_jax.files.claim import beside
 
 
 def by_comparison(results):
@@ -49,6 +54,75 @@ def test_finished_work_is_read_back_and_another_configuration_refused(
         homography(scene_folder, out=out, features=(feature_folder,))
     monkeypatch.setattr(command, "evaluate", lambda *_: pytest.fail("evaluated again"))
     assert homography(scene_folder, out=out, features=(feature_folder,), model=model) == first
+
+
+@pytest.fixture(params=["one file a descriptor", "across"])
+def words(request, scene_folder, feature_folder, model):
+    """The command line without --out, of eight comparisons of a pair, or of five across files."""
+    files = [feature_folder] if request.param != "across" else [feature_folder / "own-a.h5"]
+    other = ["--other", feature_folder / "own-b.h5"] if request.param == "across" else []
+    return ["evaluate", "homography", scene_folder, "--features", *files, *other, "--model", model, "--out"]
+
+
+def run(words, out):
+    return cli.main([str(word) for word in [*words, out]])
+
+
+def stopped(words, out, searched, until):
+    searched.done, searched.until = 0, until
+    with pytest.raises(Stopped):
+        run(words, out)
+    searched.done, searched.until = 0, None
+
+
+def test_a_stopped_evaluation_goes_on_and_ends_as_an_undisturbed_one(words, tmp_path, monkeypatch, caplog):
+    # In folders of their own: a page links those beside it.
+    expected, out, shown = tmp_path / "expected" / "run", tmp_path / "stopped" / "run", []
+    searched, track = Calls(monkeypatch, comparing, "_search"), console.track
+    assert run(words, expected) == 0
+    of_pair = searched.done // 4
+    stopped(words, out, searched, 2 * of_pair + 1)
+
+    def shown_as(pairs, *text, **done):
+        shown.append((len(pairs), done))
+        return track(pairs, *text, **done)
+
+    monkeypatch.setattr(finished.console, "track", shown_as)
+    with caplog.at_level("INFO", "xdesc_jax"):
+        assert run(words, out) == 0
+    assert searched.done == 2 * of_pair and "going on: 2 of 4 pairs finished already" in caplog.text
+    assert shown == [(4, {"finished": 2})]
+    names = ["homography.json", "report.html"]
+    assert sorted(path.name for path in out.iterdir()) == names
+    for name in names:
+        assert (out / name).read_bytes() == (expected / name).read_bytes()
+
+
+def test_pairs_of_another_configuration_are_not_taken_over(words, scene_folder, tmp_path, monkeypatch, caplog):
+    expected, out = tmp_path / "expected", tmp_path / "out"
+    searched = Calls(monkeypatch, comparing, "_search")
+    stopped(words, out, searched, 12)
+    (scene_folder / "door/H_1_2").write_text("1 0 -9\n0 1 0\n0 0 1\n")
+    with caplog.at_level("INFO", "xdesc_jax"):
+        assert run(words, out) == 0
+    done, searched.done = searched.done, 0
+    assert run(words, expected) == 0
+    assert done == searched.done and "other settings or inputs" in caplog.text
+    assert (out / "homography.json").read_bytes() == (expected / "homography.json").read_bytes()
+
+
+def test_a_stop_behind_the_last_pair_measures_nothing_again(words, tmp_path, monkeypatch):
+    searched, written = Calls(monkeypatch, comparing, "_search"), Calls(monkeypatch, command, "write_json")
+    written.until = 0
+    with pytest.raises(Stopped):
+        run(words, tmp_path / "out")
+    searched.done, written.until = 0, None
+    assert run(words, tmp_path / "out") == 0 and searched.done == 0
+
+
+def test_an_evaluation_started_twice_says_who_evaluates(words, tmp_path, capsys):
+    out = tmp_path / "out" / "homography.json"
+    check_refused_while_in_use([*words, out.parent], beside(out), out, capsys)
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", '{"hash": ', ""])

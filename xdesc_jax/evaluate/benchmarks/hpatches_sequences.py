@@ -185,7 +185,8 @@ def _scenes(
     """Each scene with the figures [row][pair] of all rows; those that were finished before come from the journal."""
     left = [scene for scene in scenes if scene.name not in kept]
     truths = {(scene.name, pair.database): pair for scene in left for pair in scene.pairs}
-    searched = search(left, stores, translator, plan) if left else iter(())
+    finished = sum(len(scene.pairs) for scene in scenes if scene.name in kept)
+    searched = search(scenes, stores, translator, plan, finished) if left else iter(())
     for name, found in itertools.groupby(searched, lambda one: one.scene):
         rows: list[list[dict[str, Any]]] = [[] for _ in plan]
         for one in found:

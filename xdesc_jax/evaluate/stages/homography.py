@@ -7,8 +7,9 @@ calls extraction, and only where no features are given.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from xdesc_jax.evaluate.scenes import Scene, find_scenes
 from xdesc_jax.features.store import FeatureStore
 from xdesc_jax.files import dry_run
 from xdesc_jax.files.changes import changes
+from xdesc_jax.files.claim import beside, claimed
+from xdesc_jax.files.journal import Journal
 from xdesc_jax.files.whole import already_done, config_hash, content_hash, input_hash, read_json, write_json
 from xdesc_jax.reports.settings import Settings, defaults_of
 from xdesc_jax.translation.translator import Translator
@@ -46,7 +49,7 @@ def homography(
     processes: int = 1,
     overwrite: bool = False,
 ) -> list[Result]:
-    """Measures matching on planar scenes: native, translated, joint and naive.
+    """Measures matching on planar scenes: native, translated, joint and naive. Goes on where it was stopped.
 
     Args:
         scenes: folder of scenes in the layout of HPatches-sequences (1.ppm ... 6.ppm, H_1_2 ...) or of the
@@ -75,6 +78,7 @@ def homography(
             photos or each other.
         FileNotFoundError: a file that is missing.
         FileExistsError: `out` holds the result of another configuration.
+        InUse: another process works on it.
     """
     found = find_scenes(scenes)
     named, model = model, pretrained.resolve(model) if model else None
@@ -115,13 +119,14 @@ def homography(
     if _is_done(path, expected, settings, overwrite):
         results = [Result.from_dict(value) for value in read_json(path)["results"]]
     else:
-        results = evaluate(found, stores, translator)
         given = {"descriptors": descriptors, "keypoints": keypoints, "max_keypoints": max_keypoints, "weights": weights}
         used = Settings.of(given, defaults_of(homography))
-        with console.status("drawing the report"):
-            _write_report(out / REPORT, scenes, found, stores, translator, results, used, settings)
-        as_json = [result.to_dict() for result in results]
-        write_json(path, {"hash": expected, "settings": settings, "results": as_json})
+        with _resumed(path, expected) as journal:
+            results = evaluate(found, stores, translator, journal=journal)
+            with console.status("drawing the report"):
+                _write_report(out / REPORT, scenes, found, stores, translator, results, used, settings)
+            as_json = [result.to_dict() for result in results]
+            write_json(path, {"hash": expected, "settings": settings, "results": as_json})
     print_table(results)
     console.result(out, figures=path, report=out / REPORT)
     return results
@@ -150,10 +155,11 @@ def _across(
     if _is_done(path, expected, settings, overwrite):
         found = Across.from_dict(read_json(path))
     else:
-        found = evaluate_across(scenes, queries, databases, translator)
-        with console.status("drawing the report"):
-            write_report(out / REPORT, found, settings, pairs, len(scenes))
-        write_json(path, {"hash": expected, "settings": settings, **found.to_dict()})
+        with _resumed(path, expected) as journal:
+            found = evaluate_across(scenes, queries, databases, translator, journal)
+            with console.status("drawing the report"):
+                write_report(out / REPORT, found, settings, pairs, len(scenes))
+            write_json(path, {"hash": expected, "settings": settings, **found.to_dict()})
     for title, heads, rows in (match_rows(found), repeatability_rows(found)):
         console.table(title, heads, rows)
     console.result(out, figures=path, report=out / REPORT)
@@ -165,6 +171,14 @@ def _is_done(path: Path, expected: str, settings: Mapping[str, Any], overwrite: 
     found = None if overwrite or not path.exists() else _found_hash(path)
     differs = functools.partial(changes, path, found, settings, kept="settings", hash_kept="hash")
     return already_done(path, found, expected, overwrite, differs=differs)
+
+
+@contextlib.contextmanager
+def _resumed(path: Path, expected: str) -> Iterator[Journal]:
+    """What a stopped run has measured, until the body has written the result; this process alone works on it."""
+    with claimed(beside(path), "xdesc evaluate homography", path), Journal(beside(path, ".part"), expected) as journal:
+        yield journal
+        journal.remove()
 
 
 def _found_hash(path: Path) -> str | None:
