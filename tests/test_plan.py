@@ -11,8 +11,9 @@ import pytest
 from tests.support import aligned_stores
 from tests.support.blob_photos import write_blobs
 from tests.support.place import Place
+from tests.support.stopped import Calls, Stopped
 from xdesc_jax import cli
-from xdesc_jax.features.parts import part_path
+from xdesc_jax.features import extract as extracting
 from xdesc_jax.files import whole as files_whole
 from xdesc_jax.pretrained import resolve
 
@@ -122,12 +123,20 @@ def test_a_shipped_model_is_an_input(tmp_path, capsys):
     assert f"opencv.safetensors (model or weight file, {size:.1f} MB)" in shown and 15 < size < 25
 
 
-def test_photos_that_are_done_are_counted(place, tmp_path, capsys):
+def test_photos_that_are_done_are_counted_unless_they_have_changed(place, tmp_path, capsys, monkeypatch):
     words, _, _ = extract(tmp_path, place)
-    done = part_path(tmp_path / "out" / ".parts", "a.png")
-    done.parent.mkdir(parents=True)
-    done.touch()
+    extracted = Calls(monkeypatch, extracting, "describe_photo")
+    extracted.until = 1
+    with pytest.raises(Stopped):
+        cli.main(words)
     assert "2 photos, 1 of them done by a run that was stopped" in planned(capsys, tmp_path, words)
+    write_blobs(tmp_path / "photos", ["c.png", "a.png"])  # of another content
+    (tmp_path / "photos" / "c.png").unlink()
+    assert "2 photos, 0 of them done by a run that was stopped" in planned(capsys, tmp_path, words)
+    extracted.until, shown = None, []
+    track = extracting.console.track
+    monkeypatch.setattr(extracting.console, "track", lambda *given: shown.append(given[1:]) or track(*given))
+    assert cli.main(words) == 0 and shown[0] == ("extracting", "photos", 2, 0)
 
 
 def test_a_stage_that_needs_another_s_result_is_planned_with_it(place, tmp_path, capsys):

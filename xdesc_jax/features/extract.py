@@ -13,7 +13,7 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from xdesc_jax.features.extractors.process import Extractors, require_learned
 from xdesc_jax.features.given import KeypointFile, is_keypoint_database
 from xdesc_jax.features.images import UnreadablePhoto, list_photos
 from xdesc_jax.features.official import weight_file
-from xdesc_jax.features.parts import load_part, part_path, photo_stamp, save_part
+from xdesc_jax.features.parts import has_part, load_part, photo_stamp, save_part
 from xdesc_jax.features.photo import (
     COLMAP_SIFT,
     ExtractSettings,
@@ -117,7 +117,7 @@ def extract(
         if todo:
             check_keypoints(out, asked, overwrite)
         if todo and dry_run.active():
-            kept = _kept(out / ".parts", names) if not overwrite else 0
+            kept = _kept(out / ".parts", listing, {name: keys[name] for name in todo}) if not overwrite else 0
             dry_run.remark(f"{console.counted(len(names), 'photo')}, {kept} of them done by a run that was stopped")
     if not todo:
         console.up_to_date(out)
@@ -134,7 +134,8 @@ def extract(
         found = extract_parts(
             photos, names, settings, parts, processes, strict=strict, skipped=skipped, keys=keys, seconds=seconds
         )
-        found = console.track(found, "extracting", "photos", len(names), _kept(parts, names))
+        kept = _kept(parts, listing, _keys_of(settings, keys))
+        found = console.track(found, "extracting", "photos", len(names), kept)
         counts = [_counts(f) for _, f in found]
         if not counts:
             raise ValueError(f"{photos}: no photo can be read, first of {len(names)}: {skipped[names[0]]}")
@@ -349,9 +350,9 @@ def _assemble(
                 writer.write(photo, features.image_features(name))
 
 
-def _kept(parts: Path, names: Iterable[str]) -> int:
-    """Photos that a run that was stopped has finished."""
-    return sum(part_path(parts, name).exists() for name in names)
+def _kept(parts: Path, listing: Sequence[tuple[str, list[int]]], keys: dict[str, str]) -> int:
+    """Photos, listed with their stamps, that a run that was stopped has finished and that are still the same."""
+    return sum(has_part(parts, name, keys, stamp) for name, stamp in listing)
 
 
 def _counts(features: PhotoFeatures) -> tuple[int, int, int]:

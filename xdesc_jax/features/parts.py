@@ -11,6 +11,7 @@ import hashlib
 import json
 import zipfile
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from xdesc_jax.features.photo import NO_PATCHES, PhotoFeatures
 from xdesc_jax.files.whole import atomic, content_hash
 
 _DESCRIPTOR = "descriptor "
+_UNREADABLE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)  # cut short or damaged
 
 
 def part_path(folder: Path, name: str) -> Path:
@@ -69,6 +71,15 @@ def save_part(folder: Path, name: str, features: PhotoFeatures, keys: dict[str, 
         np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
+def has_part(folder: Path, name: str, keys: dict[str, str], stamp: list[int]) -> bool:
+    """Whether `load_part` has the features of a photo, patches apart; reads none of them."""
+    try:
+        with part_path(folder, name).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return _fits(arrays, name, keys, stamp)
+    except _UNREADABLE:
+        return False
+
+
 def load_part(
     folder: Path, name: str, keys: dict[str, str], stamp: list[int], patches: bool = False
 ) -> PhotoFeatures | None:
@@ -80,9 +91,7 @@ def load_part(
     """
     try:
         with part_path(folder, name).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            about = json.loads(str(arrays["about"]))
-            made = {descriptor: about["keys"].get(descriptor) for descriptor in keys}
-            if (about["name"], about["stamp"], made) != (name, stamp, keys):
+            if not _fits(arrays, name, keys, stamp):
                 return None
             kept = arrays["patches"] if patches else NO_PATCHES
             if patches and len(kept) != len(arrays["xy"]):
@@ -96,5 +105,12 @@ def load_part(
                 (int(arrays["image_size"][0]), int(arrays["image_size"][1])),
                 arrays.get("scores"),
             )
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
+    except _UNREADABLE:
         return None
+
+
+def _fits(arrays: Mapping[str, np.ndarray], name: str, keys: dict[str, str], stamp: list[int]) -> bool:
+    """Whether a part is of this photo, as it is now, and of these configurations."""
+    about = json.loads(str(arrays["about"]))
+    made = {descriptor: about["keys"].get(descriptor) for descriptor in keys}
+    return (about["name"], about["stamp"], made) == (name, stamp, keys)
