@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.support.pair_records import pair_records
+from tests.support.stopped import Calls, Stopped
 from xdesc_jax.data import open_source
 from xdesc_jax.data.build import build
 from xdesc_jax.data.describe import describe, either
@@ -97,6 +98,33 @@ def test_patches_are_described_a_shard_at_a_time(made, tmp_path, monkeypatch):
     )
     describe(made.path, tmp_path / "more", descriptors=("brief",))
     assert max(made.counts.values()) > 4 and max(counts) == 4 and sum(counts) == sum(made.counts.values())
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_a_stopped_run_goes_on_shard_by_shard_and_ends_as_an_undisturbed_one(tmp_path, monkeypatch, pairs, caplog):
+    from xdesc_jax.features import describe as features
+
+    settings = RecordSettings("npy", 0.3, rows_per_shard=4)
+    given = build(tmp_path / "records", Patches(), tmp_path / "work", settings, {}).path
+    if pairs:
+        given = pair_records(tmp_path / "pairs", photos=8, rows=40)
+    described = Calls(monkeypatch, features, "describe_patches")
+    describe(given, tmp_path / "expected", descriptors=("brief",))
+    whole, out, described.done, described.until = described.done, tmp_path / "made" / "out", 0, 2
+    with pytest.raises(Stopped):
+        describe(given, out, descriptors=("brief",))
+    with pytest.raises(Stopped):  # what was made for other descriptors is not taken
+        describe(given, out, descriptors=("sift",))
+    described.done = 0
+    with pytest.raises(Stopped):
+        describe(given, out, descriptors=("brief",))
+    described.done, described.until = 0, None
+    with caplog.at_level("INFO", "xdesc_jax"):
+        describe(given, out, descriptors=("brief",))
+    assert described.done == whole - 2 and "described already" in caplog.text
+    assert [path.name for path in out.parent.iterdir()] == ["out"]
+    for file in (tmp_path / "expected").iterdir():
+        assert (out / file.name).read_bytes() == file.read_bytes()
 
 
 @pytest.mark.parametrize("across_views", [False, True])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ from xdesc_jax.data.source import Columns
 from xdesc_jax.descriptors import get_spec
 from xdesc_jax.features.weights import parse_weights
 from xdesc_jax.files.claim import beside, claimed
-from xdesc_jax.files.whole import atomic, content_hash
+from xdesc_jax.files.journal import Journal
+from xdesc_jax.files.whole import atomic, config_hash, content_hash
 
 
 def describe(
@@ -39,6 +41,8 @@ def describe(
     overwrite: bool = False,
 ) -> RecordInfo:
     """Adds descriptors of patches to records, or makes records of descriptors from pairs of patches.
+
+    Started again, it goes on where it stopped, shard by shard.
 
     A row of pairs (`xdesc pairs`) becomes a row of descriptors of one of its two patches, drawn at random; its keypoint
     is that of the first.
@@ -93,31 +97,43 @@ def describe(
     given_files = {name: file for name, file in files.items() if file}
     rng = np.random.default_rng(seed)
 
-    def described(block: Columns) -> Columns:
+    def described(block: Columns, shard: str, journal: Journal) -> Columns:
         rows = {name: values[block[MASK]] for name, values in block.items()}
-        first = describe_patches(descriptors, rows[PATCH], given_files)
+
+        def of(column: str) -> Columns:
+            make = partial(describe_patches, descriptors, rows[column], given_files)
+            return journal.recall(f"{shard} {column}", make)
+
         if not info.has_pairs:
-            return rows | first
-        second = describe_patches(descriptors, rows[PAIR], given_files)
-        return rows | either(first, second, descriptors, across_views, rng)
+            return rows | of(PATCH)
+        return rows | either(of(PATCH), of(PAIR), descriptors, across_views, rng)
 
     specs = {**info.specs, **{name: get_spec(name) for name in descriptors}}
     made = dataclasses.replace(
         info, format="npy", specs=specs, has_patches=patches, has_pairs=False, config=config, files={}
     )  # fmt: skip
-    with claimed(beside(out), "xdesc describe", out), atomic(out) as folder:
-        folder.mkdir()
-        for split in (name for name, rows in info.counts.items() if rows):
-            kept = [name for name in made.columns if name not in descriptors]
-            read = list(dict.fromkeys([*kept, PATCH, *[PAIR] * info.has_pairs]))
-            source = open_source(
-                records, split, max(info.shard_rows(split)), read,
-                window=1, shuffle=False, remainder="pad",
-            )  # fmt: skip
-            blocks = console.track(source.epoch(0), f"describing {split}", "shards", source.batches_per_epoch)
-            write_split(folder, split, made.columns, info.shard_rows(split), map(described, blocks))
-        sizes = {file.name: file.stat().st_size for file in sorted(folder.iterdir())}
-        dataclasses.replace(made, path=folder, files=sizes).save()
+    last = PAIR if info.has_pairs else PATCH  # of a shard that is computed
+    with claimed(beside(out), "xdesc describe", out), Journal(beside(out, ".part"), config_hash(config)) as journal:
+        with atomic(out) as folder:
+            folder.mkdir()
+            for split in (name for name, rows in info.counts.items() if rows):
+                kept = [name for name in made.columns if name not in descriptors]
+                read = list(dict.fromkeys([*kept, PATCH, *[PAIR] * info.has_pairs]))
+                source = open_source(
+                    records, split, max(info.shard_rows(split)), read,
+                    window=1, shuffle=False, remainder="pad",
+                )  # fmt: skip
+                count = source.batches_per_epoch
+                shards = [f"{split} {number}" for number in range(count)]
+                done = sum(f"{shard} {last}" in journal for shard in shards)
+                if done:
+                    console.info(f"going on: {done} of {console.counted(count, 'shard')} of {split} described already")
+                blocks = console.track(source.epoch(0), f"describing {split}", "shards", count, done)
+                of_split = (described(block, shard, journal) for block, shard in zip(blocks, shards, strict=True))
+                write_split(folder, split, made.columns, info.shard_rows(split), of_split)
+            sizes = {file.name: file.stat().st_size for file in sorted(folder.iterdir())}
+            dataclasses.replace(made, path=folder, files=sizes).save()
+        journal.remove()
     summarize(found := RecordInfo.load(out))
     console.result(out)
     return found
