@@ -4,7 +4,8 @@ r"""Small encoders into the joint space of the shipped translator `mixed`, for d
 
 RECORDS are those that `mixed` is trained with (`xdesc pipeline mixed` makes them). Each encoder learns to give what the
 large one gives; those that look at neighbours there do so here, by vectors of a quarter of the width. int8 files of one
-encoder (`xdesc export RUN xfeat.npz --format npz --dtype int8 --source xfeat --target embedding`) stay below 300 kB.
+encoder (`xdesc export RUN xfeat.npz --format npz --dtype int8 --source xfeat --target embedding`) stay below 300 kB. Of
+the wide rows of `brief` one does with `--descriptors brief --model.hidden 144 144`.
 """
 
 from xdesc_jax.config import ContextConfig, ModelConfig, OptimizerConfig, TrainConfig
