@@ -19,20 +19,19 @@ import numpy as np
 
 from xdesc_jax import console
 from xdesc_jax.console.words import counted
-from xdesc_jax.data.pairs.across import identity, points_across
+from xdesc_jax.data.pairs.across import Numbers, identity, points_across
 from xdesc_jax.data.pairs.same_places import same_places
 from xdesc_jax.data.rows import described, keypoint_rows, with_shapes
 from xdesc_jax.data.schema import KEYPOINT, POINT, SET, named, parted
 from xdesc_jax.data.source import Columns
 from xdesc_jax.descriptors import DescriptorSpec, from_stored, get_spec, registered
-from xdesc_jax.features.given import KeypointFile
+from xdesc_jax.features.given import with_frames
 from xdesc_jax.features.keypoints import displaced, most_exact
 from xdesc_jax.features.store import FeatureStore, ImageFeatures, infer_spec
 from xdesc_jax.files.whole import input_hash
 
 SINGLE = ""  # label of the one set there is
 SHOWN = 3
-Points = Mapping[tuple[str, str], np.ndarray]  # of the keypoints of a photo and set, see `points_across`
 
 
 class PairedStores:
@@ -106,19 +105,18 @@ class PairedStores:
         return PairedReader(files, self.specs, self._within_px, self._points)
 
     @functools.cached_property
-    def _points(self) -> Points | None:
+    def _points(self) -> Numbers | None:
         if self._across is None:
             return None
-        framed, sizes = {}, {}
-        for label, stores in self._sets.items():
-            for name in stores[0].names:
-                of = next((s for s in stores if s.frames(name)), stores[0])
-                framed[name, label], sizes[name] = of.path, of.image_size(name)
-        with contextlib.ExitStack() as stack:
-            files = {p: stack.enter_context(KeypointFile(p, framed=False)) for p in set(framed.values())}
-            photos = console.track(framed.items(), "comparing", "photos", len(framed))
-            keypoints = {photo: files[of].read(photo[0]).keypoints for photo, of in photos}
-        return points_across(self._across, list(framed), keypoints.__getitem__, sizes)
+        keypoints, sizes = {}, {}
+        photos = [(name, label, stores) for label, stores in self._sets.items() for name in stores[0].names]
+        for name, label, stores in console.track(photos, "comparing", "photos", len(photos)):
+            framed = ((store, frames) for store in stores if (frames := store.frames(name)))
+            store, frames = next(framed, (stores[0], {}))
+            xy, sizes[name] = store.keypoints(name), store.image_size(name)
+            with store.reading(name):
+                keypoints[name, label] = with_frames(xy, frames, needed=False)
+        return points_across(self._across, list(keypoints), keypoints.__getitem__, sizes)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +126,7 @@ class PairedReader:
     files: Mapping[str, Sequence[tuple[Path, DescriptorSpec]]]
     specs: Mapping[str, DescriptorSpec]
     within_px: float | None
-    points: Points | None
+    points: Numbers | None
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Callable[[str], Columns]]:
@@ -142,7 +140,7 @@ class PairedReader:
 
 def rows_of(
     sets: Mapping[str, Sequence[FeatureStore]], specs: Mapping[str, DescriptorSpec], within_px: float | None,
-    points: Points | None, name: str,
+    points: Numbers | None, name: str,
 ) -> Columns:  # fmt: skip
     """The rows of one photo that are valid in all files of its set; of descriptors that the set lacks, zeros.
 

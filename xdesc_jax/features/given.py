@@ -96,7 +96,7 @@ class KeypointFile:
         if isinstance(self._reader, FeatureStore):
             xy, frames = self._reader.keypoints(name), self._reader.frames(name)
             with self._reader.reading(name):
-                points = _with_frames(xy, frames, self._framed)
+                points = with_frames(xy, frames, self._framed)
             return GivenKeypoints(points, self._reader.image_size(name), None, where)
         columns = self._reader.keypoints(name)
         with _located(where):
@@ -114,7 +114,7 @@ def _open_store(path: Path | str) -> FeatureStore:
     return FeatureStore(path, fallback=DescriptorSpec("unnamed", 1))
 
 
-def _with_frames(xy: np.ndarray, frames: Mapping[str, np.ndarray], needed: bool) -> Keypoints:
+def with_frames(xy: np.ndarray, frames: Mapping[str, np.ndarray], needed: bool) -> Keypoints:
     """Keypoints [N, 2] with the shapes beside them, which may be absent unless they are needed."""
     if "affine" in frames:
         return from_shapes(xy, frames["affine"])
